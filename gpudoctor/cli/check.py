@@ -1,0 +1,70 @@
+"""`gpudoctor check`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from gpudoctor.cli.look import look, source_options
+from gpudoctor.cli.output import OutputFile, format_option, output_option, write
+
+
+def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(word.strip() for value in values for word in value.split(",") if word.strip())
+
+
+@click.command("check")
+@source_options
+@format_option
+@output_option
+@click.option("--select", multiple=True, callback=_names, metavar="CODE-or-SLUG,…", help="Run only these checks.")
+@click.option("--ignore", multiple=True, callback=_names, metavar="CODE-or-SLUG,…", help="Leave these checks out.")
+@click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", show_default=True, help="Exit status 1 from this severity on.")
+@click.option("-q", "--quiet", is_flag=True, help="Only the verdict line.")
+@click.option("-v", "--verbose", count=True, help="Also notes in full and every check with its outcome.")
+@click.option("--debug", is_flag=True, hidden=True, help="Tracebacks of broken plugins in the report.")
+def command(
+    paths: tuple[str, ...],
+    live: bool,
+    job: bool,
+    timeout: float,
+    format_: str,
+    outputs: tuple[OutputFile, ...],
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    fail_on: str,
+    quiet: bool,
+    verbose: int,
+    debug: bool,
+) -> None:
+    """Say what is wrong with this host's GPU communication, why, and how to fix it.
+
+    With --from the same judgement over what was recorded: a snapshot, an output, a log, a pasted bug report.
+    """
+    from gpudoctor.discover import load
+    from gpudoctor.judge import judge
+
+    plugins = load()
+    known = {word for c in plugins.causes for word in (c.slug, c.code)}
+    for word in (*select, *ignore):
+        if word not in known:
+            from difflib import get_close_matches
+
+            near = get_close_matches(word, sorted(known), 1)
+            raise click.UsageError(f"no check is called {word!r}" + (f"; did you mean {near[0]}?" if near else ""))
+    seen = look(paths, live, job, timeout)
+    report = judge(
+        seen.intake,
+        plugins,
+        seen.source,
+        select=select,
+        ignore=ignore,
+        fail_on=fail_on,
+        timed_out=seen.timed_out,
+        seconds=seen.seconds,
+        notes=seen.notes,
+        debug=debug,
+    )
+    write(report, plugins, format_, outputs, quiet, verbose)
+    sys.exit(report.exit_code)

@@ -1,0 +1,92 @@
+"""Where a report goes: standard output in one format, files in others."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from gpudoctor.discover import Plugins
+from gpudoctor.model import Report
+
+C = TypeVar("C", bound=Callable[..., Any])
+FORMATS = ("text", "json")
+SUFFIXES = {".json": "json", ".txt": "text"}
+
+
+class OutputFile(NamedTuple):
+    path: str
+    format: str
+
+
+def _outputs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[OutputFile, ...]:
+    out = []
+    for path in values:
+        suffix = os.path.splitext(path)[1].lower()
+        if suffix not in SUFFIXES:
+            raise click.BadParameter(f"{path}: the suffix chooses the format, one of {' '.join(SUFFIXES)}")
+        out.append(OutputFile(path, SUFFIXES[suffix]))
+    return tuple(out)
+
+
+def format_option(command: C) -> C:
+    return click.option("--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True)(command)
+
+
+def output_option(command: C) -> C:
+    return click.option(
+        "-o", "outputs", multiple=True, callback=_outputs, metavar="FILE", help="Write to a file, format by suffix (.json .txt); standard output then has the verdict line only. Repeatable."
+    )(command)
+
+
+def colour_wanted() -> bool:
+    """Colour for a person at a terminal who did not refuse it (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def unicode_wanted() -> bool:
+    return "utf" in (sys.stdout.encoding or "").lower()
+
+
+def render(report: Report, plugins: Plugins, format_: str, verbose: int = 0, colour: bool = False, wide: bool = True) -> str:
+    if format_ == "json":
+        from gpudoctor.report import jsonout
+
+        return jsonout.render(report)
+    from gpudoctor.report import text
+
+    return text.render(report, plugins, verbose=verbose, colour=colour, unicode=wide)
+
+
+def write(
+    report: Report, plugins: Plugins, format_: str, outputs: tuple[OutputFile, ...], quiet: bool, verbose: int
+) -> None:
+    """Files first, so that a full disk is said before a reader believes the verdict."""
+    for output in outputs:
+        content = render(report, plugins, output.format, verbose)
+        try:
+            _replace(output.path, content)
+        except OSError as error:
+            raise click.ClickException(f"cannot write {output.path}: {error.strerror or error}") from error
+    if outputs or quiet:
+        from gpudoctor.report import text
+
+        sys.stdout.write(text.verdict_line(report) + "\n")
+        return
+    sys.stdout.write(render(report, plugins, format_, verbose, colour_wanted(), unicode_wanted()))
+
+
+def _replace(path: str, content: str) -> None:
+    """Written beside and renamed: a reader never sees half a report."""
+    beside = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(beside, "w", encoding="utf-8") as stream:
+            stream.write(content)
+        os.replace(beside, path)
+    except OSError:
+        if os.path.exists(beside):
+            os.unlink(beside)
+        raise

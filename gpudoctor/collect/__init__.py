@@ -1,0 +1,1 @@
+"""Running probes on this host, and keeping what they printed."""

@@ -1,0 +1,1 @@
+"""Findings to diagnoses: one root with what it explains."""

@@ -1,0 +1,111 @@
+"""Findings to diagnoses: walk the table of causes, keep the roots, rank them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from gpudoctor.correlate.causes import TABLE, Explains
+from gpudoctor.model import CONFIDENCES, NOTE, Diagnosis, Finding, severity_rank
+
+
+def diagnose(
+    findings: Iterable[Finding],
+    gpus_of: Mapping[tuple[str | None, str], frozenset[str]] | None = None,
+    table: tuple[Explains, ...] = TABLE,
+) -> tuple[Diagnosis, ...]:
+    """Roots with what they explain, most important first. Independent of the order of the findings; none is lost.
+
+    gpus_of: (host, subject) -> the GPUs a subject concerns, each under all its names (`gpu:0000:41:00.0`, `gpu:3`).
+    """
+    ordered = sorted(findings, key=_key)
+    near = _nearness(gpus_of or {})
+    # A cause of less weight does not swallow an effect of more: a note that explains an error would hide the error.
+    parents: dict[int, int] = {}
+    for effect_at, effect in enumerate(ordered):
+        for rule in table:
+            if effect.slug not in rule.effects:
+                continue
+            for cause_at, cause in enumerate(ordered):
+                if (
+                    cause.slug == rule.cause
+                    and cause_at != effect_at
+                    and effect_at not in parents
+                    and cause.host == effect.host
+                    and severity_rank(cause.severity) <= severity_rank(effect.severity)
+                    and near(rule.scope, cause, effect)
+                    and not _above(parents, effect_at, cause_at)
+                ):
+                    parents[effect_at] = cause_at
+    explained: dict[int, list[Finding]] = {}
+    for effect_at, cause_at in parents.items():
+        while cause_at in parents:
+            cause_at = parents[cause_at]
+        explained.setdefault(cause_at, []).append(ordered[effect_at])
+    roots = [
+        (finding, tuple(sorted(explained.get(place, ()), key=_key)))
+        for place, finding in enumerate(ordered)
+        if place not in parents
+    ]
+    return tuple(sorted(_folded(roots), key=_weight))
+
+
+def _key(finding: Finding) -> tuple[object, ...]:
+    return (severity_rank(finding.severity), finding.slug, finding.host or "", _natural(finding.subject), finding.message)
+
+
+def _natural(subject: str) -> tuple[object, ...]:
+    """`pair:2-10` after `pair:2-9`."""
+    import re
+
+    return tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", subject))
+
+
+def _weight(diagnosis: Diagnosis) -> tuple[object, ...]:
+    """Severity first, then how sure, then how much it explains."""
+    finding = diagnosis.finding
+    return (
+        severity_rank(finding.severity),
+        CONFIDENCES.index(finding.confidence),
+        -len(diagnosis.explains),
+        *_key(finding)[1:],
+    )
+
+
+def _above(parents: Mapping[int, int], ancestor: int, place: int) -> bool:
+    """Is `ancestor` a cause of `place` already? Stops two findings that explain each other from both vanishing."""
+    while place in parents:
+        place = parents[place]
+        if place == ancestor:
+            return True
+    return False
+
+
+def _nearness(gpus_of: Mapping[tuple[str | None, str], frozenset[str]]) -> Callable[[str, Finding, Finding], bool]:
+    def concerned(finding: Finding) -> frozenset[str]:
+        return gpus_of.get((finding.host, finding.subject), frozenset((finding.subject,)))
+
+    def near(scope: str, cause: Finding, effect: Finding) -> bool:
+        if scope == "host":
+            return True
+        if scope == "same":
+            return cause.subject == effect.subject
+        return bool(concerned(cause) & concerned(effect))
+
+    return near
+
+
+def _folded(roots: list[tuple[Finding, tuple[Finding, ...]]]) -> list[Diagnosis]:
+    """Notes of one slug on one host become one diagnosis: 120 pairs over the socket link are one fact to a reader."""
+    out: list[Diagnosis] = []
+    notes: dict[tuple[str | None, str], list[tuple[Finding, tuple[Finding, ...]]]] = {}
+    for finding, explains in roots:
+        if finding.severity == NOTE:
+            notes.setdefault((finding.host, finding.slug), []).append((finding, explains))
+        else:
+            out.append(Diagnosis(finding, explains))
+    for same in notes.values():
+        first, explains = same[0]
+        rest = tuple(f for f, _ in same[1:])
+        also = tuple(e for _, effects in same[1:] for e in effects)
+        out.append(Diagnosis(first, explains + also, rest))
+    return out

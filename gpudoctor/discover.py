@@ -1,0 +1,79 @@
+"""Entry points to checkers. Built-in ones and those of other packages come through the same door."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
+
+from gpudoctor.checkers.base import BaseChecker
+from gpudoctor.facts.base import Fact
+from gpudoctor.model import Cause
+from gpudoctor.record import KeyedRecord
+
+GROUP = "gpudoctor.checkers"
+_CODE = re.compile(r"^[A-Z]{2,4}\d{3,4}$")
+_SLUG = re.compile(r"^[a-z0-9]+(-[a-z0-9]+)*$")
+
+
+class Failure(KeyedRecord):
+    """A plugin that cannot be used, and why."""
+
+    name: str
+    reason: str
+
+
+class Plugins(KeyedRecord):
+    checkers: tuple[BaseChecker, ...]
+    causes: tuple[Cause, ...]  # the catalogue, by code
+    failures: tuple[Failure, ...]
+
+
+def find() -> list[EntryPoint]:
+    """Sorted by name, so that every run looks alike; a package that is installed twice counts once."""
+    unique = {(e.name, e.value): e for e in entry_points(group=GROUP)}
+    return [unique[key] for key in sorted(unique)]
+
+
+def load(points: Iterable[EntryPoint] | None = None) -> Plugins:
+    """Import and vet every checker. Nothing a plugin does at import can end the run."""
+    checkers: list[BaseChecker] = []
+    failures: list[Failure] = []
+    causes: dict[str, Cause] = {}
+    codes: dict[str, str] = {}
+    for point in find() if points is None else points:
+        try:
+            checker = point.load()()
+            problem = _problem(checker, causes, codes)
+        except Exception as error:  # a plugin may raise anything while it is imported
+            problem = f"{type(error).__name__}: {error}"
+        if problem:
+            failures.append(Failure(name=point.name, reason=problem))
+            continue
+        checkers.append(checker)
+        for cause in checker.causes:
+            causes.setdefault(cause.slug, cause)
+            codes[cause.code] = cause.slug
+    return Plugins(
+        checkers=tuple(checkers), causes=tuple(sorted(causes.values(), key=lambda c: c.code)), failures=tuple(failures)
+    )
+
+
+def _problem(checker: BaseChecker, causes: dict[str, Cause], codes: dict[str, str]) -> str | None:
+    """What makes a checker unusable, or None."""
+    if not isinstance(checker, BaseChecker):
+        return "is no gpudoctor.checkers.base.BaseChecker"
+    if not checker.causes:
+        return "lists no causes"
+    for kind in (*checker.needs, *checker.wants, *checker.any_of):
+        if not (isinstance(kind, type) and issubclass(kind, Fact)):
+            return f"needs {kind!r}, which is no fact"
+    for cause in checker.causes:
+        if not isinstance(cause, Cause) or not _CODE.match(cause.code) or not _SLUG.match(cause.slug):
+            return f"has a cause without a proper code and slug: {cause!r}"
+        if codes.get(cause.code, cause.slug) != cause.slug:
+            return f"code {cause.code} already stands for {codes[cause.code]}"
+        known = causes.get(cause.slug)
+        if known is not None and known.code != cause.code:
+            return f"slug {cause.slug} already has the code {known.code}"
+    return None

@@ -1,0 +1,119 @@
+"""Facts to results: run every selected checker on every host, and let none of them end the run."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from gpudoctor.checkers.base import BaseChecker
+from gpudoctor.discover import Plugins
+from gpudoctor.facts.store import FactStore, FactView
+from gpudoctor.model import BROKEN, FOUND, OK, SEVERITIES, SKIPPED, CannotTell, CheckResult, Finding
+from gpudoctor.record import replace
+
+MAX_FINDINGS = 5000  # of one checker: an endless generator is a broken plugin, not a sick host
+
+
+class _Tally:
+    """What the checkers said about one slug."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.judged = False
+        self.unknown: list[str] = []
+        self.broken: list[str] = []
+
+
+def run(
+    plugins: Plugins, hosts: Sequence[FactStore], select: Iterable[str] = (), ignore: Iterable[str] = (), debug: bool = False
+) -> tuple[CheckResult, ...]:
+    """One result per selected code of the catalogue, in code order.
+
+    A slug is `ok` only where a checker that may say it ran and judged every subject; a subject that could not be
+    judged makes it `skipped` with the reason, unless something was found.
+    """
+    chosen = _chosen(plugins, frozenset(select), frozenset(ignore))
+    tallies = {slug: _Tally() for slug in chosen}
+    for store in hosts:
+        for checker in plugins.checkers:
+            slugs = {c.slug for c in checker.causes} & tallies.keys()
+            if slugs:
+                _run_one(checker, store, {s: tallies[s] for s in slugs}, len(hosts) > 1, debug)
+    results = []
+    for cause in plugins.causes:
+        if cause.slug in tallies:
+            results.append(_result(cause.code, cause.slug, tallies[cause.slug]))
+    for failure in plugins.failures:
+        results.append(CheckResult(failure.name, failure.name, BROKEN, f"the plugin could not be loaded: {failure.reason}"))
+    return tuple(results)
+
+
+def _chosen(plugins: Plugins, select: frozenset[str], ignore: frozenset[str]) -> frozenset[str]:
+    return frozenset(
+        c.slug
+        for c in plugins.causes
+        if (not select or c.slug in select or c.code in select) and c.slug not in ignore and c.code not in ignore
+    )
+
+
+def _run_one(checker: BaseChecker, store: FactStore, tallies: dict[str, _Tally], several: bool, debug: bool) -> None:
+    lacking = [kind for kind in checker.needs if kind not in store]
+    if not lacking and checker.any_of and not any(kind in store for kind in checker.any_of):
+        lacking = list(checker.any_of[:1])
+    if lacking:
+        reason = "needs " + "; ".join(store.why_missing(kind) for kind in lacking)
+        for tally in tallies.values():
+            tally.unknown.append(reason)
+        return
+    view = FactView(store, frozenset((*checker.needs, *checker.any_of, *checker.wants)))
+    doubtful: dict[str, list[str]] = {}
+    count = 0
+    try:
+        for said in islice(checker.check(view), MAX_FINDINGS + 1):
+            count += 1
+            if count > MAX_FINDINGS:
+                raise RuntimeError(f"more than {MAX_FINDINGS} findings")
+            _vet(checker, said)
+            if said.slug not in tallies:
+                continue
+            if isinstance(said, CannotTell):
+                doubtful.setdefault(said.slug, []).append(
+                    said.reason if said.subject == "host" else f"{said.subject}: {said.reason}"
+                )
+            else:
+                tallies[said.slug].findings.append(replace(said, host=store.host) if several else said)
+    except Exception as error:  # one broken checker must not hide what the others see
+        detail = traceback.format_exc() if debug else f"{type(error).__name__}: {error}"
+        for tally in tallies.values():
+            tally.broken.append(f"{checker.name or type(checker).__name__} broke: {detail}")
+        return
+    for slug, tally in tallies.items():
+        if slug in doubtful:
+            tally.unknown.extend(doubtful[slug])
+        else:
+            tally.judged = True
+
+
+def _vet(checker: BaseChecker, said: object) -> None:
+    if not isinstance(said, (Finding, CannotTell)):
+        raise TypeError(f"yielded {type(said).__name__}, not a Finding or CannotTell")
+    if said.slug not in {c.slug for c in checker.causes}:
+        raise ValueError(f"said {said.slug}, which is not among its causes")
+    if isinstance(said, Finding):
+        if said.severity not in SEVERITIES:
+            raise ValueError(f"unknown severity {said.severity!r}")
+        if not said.evidence:
+            raise ValueError(f"{said.slug} without evidence")
+
+
+def _result(code: str, slug: str, tally: _Tally) -> CheckResult:
+    reasons = list(dict.fromkeys(tally.broken + tally.unknown))
+    shown = "; ".join(reasons[:4]) + (f"; and {len(reasons) - 4} more" if len(reasons) > 4 else "")
+    if tally.findings:
+        return CheckResult(code, slug, FOUND, shown or None, tuple(tally.findings))
+    if tally.broken:
+        return CheckResult(code, slug, BROKEN, shown)
+    if tally.judged and not tally.unknown:
+        return CheckResult(code, slug, OK)
+    return CheckResult(code, slug, SKIPPED, shown or "nothing to judge")

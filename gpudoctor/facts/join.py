@@ -1,0 +1,73 @@
+"""Cross-links between families: a GPU learns from the PCI tree what the driver did not say, and the reverse."""
+
+from __future__ import annotations
+
+from gpudoctor.facts.base import merge_entry
+from gpudoctor.facts.gpu import Gpu, Gpus
+from gpudoctor.facts.pci import PciDevice, PciTree
+from gpudoctor.facts.store import FactStore
+from gpudoctor.facts.topology import NvLinks
+from gpudoctor.record import replace
+
+
+def join(store: FactStore) -> FactStore:
+    """Complete the store in place. Pure: reads nothing but the facts."""
+    _names_from_nvlink(store)
+    _gpus_from_pci(store)
+    return store
+
+
+def _from_pci(device: PciDevice) -> Gpu:
+    """The part of a PCI function that is also known of a GPU."""
+    return Gpu(
+        bdf=device.bdf,
+        name=device.name,
+        device_id=device.device_id,
+        subsystem_id=device.subsystem_id,
+        numa_node=device.numa_node,
+        cpu_affinity=device.local_cpulist,
+        speed_gts=device.speed_gts,
+        max_speed_gts=device.max_speed_gts,
+        card_max_speed_gts=device.max_speed_gts,
+        width=device.width,
+        max_width=device.max_width,
+        origin=device.origin,
+    )
+
+
+def _gpus_from_pci(store: FactStore) -> None:
+    """Fill the driver's list from the bus; where no driver spoke, the bus alone gives the list (without indices)."""
+    tree = store.get(PciTree)
+    if tree is None:
+        return
+    gpus = store.get(Gpus)
+    on_bus = [d for d in tree.gpus() if d.bdf is not None]
+    if gpus is None:
+        if on_bus:
+            store.put(Gpus(tuple(_from_pci(d) for d in on_bus), complete=tree.complete))
+        return
+    filled = []
+    for gpu in gpus:
+        device = tree.by_bdf(gpu.bdf)
+        # Silent: the two count differently (a bus reading at idle, a driver reading under load), and a real
+        # disagreement of width or node is a checker's business.
+        filled.append(merge_entry(gpu, _from_pci(device), gpu.label, lambda _: None) if device else gpu)
+    store.put(gpus.with_gpus(tuple(filled)))
+
+
+def _names_from_nvlink(store: FactStore) -> None:
+    """`nvidia-smi nvlink -s` names each GPU: enough to know the part when nothing else is there."""
+    links = store.get(NvLinks)
+    if links is None:
+        return
+    gpus = store.get(Gpus)
+    known = [
+        Gpu(index=g.gpu, name=g.name, uuid=g.uuid, origin=g.origin) for g in links.gpus if g.name is not None
+    ]
+    if not known:
+        return
+    if gpus is None:
+        store.put(Gpus(tuple(known), complete=False))
+    else:
+        merged = Gpus.merge([gpus, Gpus(tuple(known), complete=False)], lambda _: None)
+        store.put(replace(merged, complete=gpus.complete))

@@ -1,0 +1,154 @@
+"""Snapshots and documents to joined facts, one store per host."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from gpudoctor.facts.base import Fact, Loss
+from gpudoctor.facts.join import join
+from gpudoctor.facts.store import FactStore
+from gpudoctor.model import Missing
+from gpudoctor.read.formats import parser_module
+from gpudoctor.read.section import Section, Unparsable
+from gpudoctor.record import KeyedRecord
+
+if TYPE_CHECKING:
+    from gpudoctor.collect.capture import Snapshot
+    from gpudoctor.read.source import Source
+
+
+class Intake(KeyedRecord):
+    """What came in: one store per host, what was lost, and the files that held nothing known."""
+
+    stores: tuple[FactStore, ...]
+    missing: tuple[Missing, ...]
+    unknown: tuple[str, ...]
+    recognised: int  # sections that yielded facts
+
+
+class _Pile:
+    """Facts by host as they come in."""
+
+    def __init__(self) -> None:
+        self.by_host: dict[str | None, list[Fact | Loss]] = {}
+        self.tried: dict[str | None, dict[str, str]] = {}  # host -> probe id -> how it ended
+        self.missing: list[Missing] = []
+        self.unknown: list[str] = []
+        self.recognised = 0
+
+    def add(self, section: Section) -> bool:
+        """Parse one section; True when it gave facts."""
+        into = self.by_host.setdefault(section.host, [])
+        found = False
+        try:
+            for item in importlib.import_module(parser_module(section.kind)).parse(section):
+                into.append(item)
+                found = found or not isinstance(item, Loss)
+        except Unparsable as error:
+            into.append(Loss(section.source, str(error)))
+        except Exception as error:  # a parser that breaks loses its section, never the run
+            into.append(Loss(section.source, f"the parser {section.kind} broke: {type(error).__name__}: {error}"))
+        self.recognised += found
+        if not into:
+            del self.by_host[section.host]
+        return found
+
+
+def take(snapshots: Sequence[Snapshot] = (), sources: Iterable[Source] = ()) -> Intake:
+    """Everything that was given, parsed and joined by host."""
+    pile = _Pile()
+    for snapshot in snapshots:
+        _take_snapshot(pile, snapshot)
+    for source in sources:
+        _take_source(pile, source)
+    return _joined(pile)
+
+
+def _take_snapshot(pile: _Pile, snapshot: Snapshot) -> None:
+    from gpudoctor.collect.capture import ended, outcomes_of, sections_of
+
+    pile.by_host.setdefault(snapshot.host, []).extend((outcomes_of(snapshot.captures), *snapshot.losses))
+    pile.tried.setdefault(snapshot.host, {}).update(
+        {c.probe.id: f"`{c.probe.shown}`: {ended(c)}" for c in snapshot.captures}
+    )
+    for section in sections_of(snapshot):
+        pile.add(section)
+    for capture in snapshot.captures:
+        if capture.status != "ok":
+            pile.missing.append(Missing(capture.probe.shown, ended(capture), needed=capture.probe.needed))
+
+
+def _take_source(pile: _Pile, source: Source) -> None:
+    from gpudoctor.read.source import Folder
+
+    if isinstance(source, Loss):
+        pile.missing.append(Missing(source.fact, source.reason))
+        return
+    if isinstance(source, Folder):
+        from gpudoctor.collect.snapshot import load
+
+        _take_snapshot(pile, load(source))
+        return
+    from gpudoctor.read.recognise import Recogniser
+
+    found = False
+    try:
+        for section in Recogniser(source.name).run(source.chunks()):
+            found |= pile.add(section)
+    except OSError as error:
+        pile.missing.append(Missing(source.name, f"could not be read to its end: {error.strerror or error}"))
+    if not found:
+        pile.unknown.append(source.name)
+
+
+def _joined(pile: _Pile) -> Intake:
+    """Facts of unnamed sources belong to the only named host; with two names or more, each stays apart."""
+    named = [h for h in pile.by_host if h is not None]
+    groups: dict[str | None, list[Fact | Loss]] = pile.by_host
+    tried = pile.tried
+    if len(named) == 1 and None in groups:
+        groups = {named[0]: [*groups[named[0]], *groups[None]]}
+        tried = {named[0]: {**tried.get(None, {}), **tried.get(named[0], {})}}
+    stores = []
+    missing = list(pile.missing)
+    for host, parts in groups.items():
+        probes = tried.get(host, {})
+        store = join(FactStore(host, parts, recorded=not _looked(probes)))
+        if probes:
+            _explain_absence(store, probes)
+        where = f" ({host})" if host is not None and len(groups) > 1 else ""
+        missing.extend(Missing(loss.fact + where, loss.reason) for loss in store.losses)
+        missing.extend(
+            Missing(
+                c.fact + where,
+                f"two sources disagree: {c.kept.value} ({c.kept.source}, {c.kept.where}) is used, "
+                f"{c.other.value} ({c.other.source}, {c.other.where}) is not",
+            )
+            for c in store.contradictions
+        )
+        stores.append(store)
+    return Intake(
+        stores=tuple(stores),
+        missing=tuple(dict.fromkeys(missing)),
+        unknown=tuple(pile.unknown),
+        recognised=pile.recognised,
+    )
+
+
+def _looked(probes: dict[str, str]) -> bool:
+    """Did a live look (now or when the snapshot was taken) try the sources a verdict needs?"""
+    from gpudoctor.collect.probes import PROBES
+
+    return all(p.id in probes for p in PROBES if p.needed)
+
+
+def _explain_absence(store: FactStore, probes: dict[str, str]) -> None:
+    """For each fact that is not there, how its sources ended."""
+    from gpudoctor.collect.givers import GIVERS
+
+    for kind, ids in GIVERS.items():
+        if kind not in store:
+            ends = [probes[i] for i in ids if i in probes]
+            store.missing[kind] = "; ".join(ends) if ends else "not collected"

@@ -1,0 +1,136 @@
+"""Facts to a report: run the checkers, join their findings, and say pass, fail or unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gpudoctor.correlate.diagnose import diagnose
+from gpudoctor.discover import Plugins
+from gpudoctor.engine import run
+from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.store import FactStore
+from gpudoctor.facts.system import Outcomes
+from gpudoctor.facts.topology import Pairs
+from gpudoctor.ingest import Intake
+from gpudoctor.model import BROKEN, CheckResult, Finding, Missing, Report, severity_rank
+
+HUNG = ("timeout", "stuck")
+
+
+def judge(
+    intake: Intake,
+    plugins: Plugins,
+    source: Mapping[str, object],
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    fail_on: str = "error",
+    timed_out: bool = False,
+    seconds: float = 0.0,
+    notes: tuple[str, ...] = (),
+    debug: bool = False,
+) -> Report:
+    """The whole judgement. Pure: everything it needs is in its arguments."""
+    results = run(plugins, intake.stores, select, ignore, debug)
+    findings = [f for r in results for f in r.findings]
+    diagnoses = diagnose(findings, _gpus_of(intake.stores, findings))
+    unsettled = _unsettled(intake, results, timed_out)
+    bad = any(severity_rank(f.severity) <= severity_rank(fail_on) for f in findings)
+    verdict = "fail" if bad else "unknown" if unsettled else "pass"
+    return Report(
+        source=source,
+        hosts=intake.stores,
+        results=results,
+        diagnoses=diagnoses,
+        missing=tuple(dict.fromkeys((*unsettled, *intake.missing, *_absent(intake.stores, plugins)))),
+        verdict=verdict,
+        exit_code={"fail": 1, "unknown": 3, "pass": 0}[verdict],
+        seconds=seconds,
+        notes=notes,
+        unknown_input=intake.unknown,
+    )
+
+
+def _unsettled(intake: Intake, results: Iterable[CheckResult], timed_out: bool) -> list[Missing]:
+    """Why no verdict of health can be given, whatever the checkers found."""
+    out: list[Missing] = []
+    if timed_out:
+        out.append(Missing("the whole look", "ran past --timeout; judged is what was collected until then", needed=True))
+    if not intake.stores or not intake.recognised and all(s.recorded for s in intake.stores):
+        out.append(
+            Missing("anything known", "nothing in the input is an output that gpudoctor knows", "gpudoctor check --help", True)
+        )
+    for store in intake.stores:
+        if not store.recorded:
+            out.extend(_unread(store))
+    out.extend(
+        Missing(f"the check {r.slug}", r.reason or "it broke", needed=True) for r in results if r.status == BROKEN
+    )
+    return out
+
+
+def _unread(store: FactStore) -> list[Missing]:
+    """A live look needs the list of GPUs, the path of every pair, and every GPU's PCIe link."""
+    out: list[Missing] = []
+    outcomes = store.get(Outcomes)
+    for outcome in outcomes or ():
+        if outcome.probe.startswith("smi-") and outcome.status in HUNG:
+            out.append(Missing(outcome.at("status").source, outcome.at("status").value, needed=True))
+    gpus = store.get(Gpus)
+    if gpus is None:
+        return [*out, Missing(Gpus.label, store.why_missing(Gpus), Gpus.hint, True)]
+    if not gpus.gpus:
+        return [*out, Missing(Gpus.label, "the driver lists no GPU here", Gpus.hint, True)]
+    pairs = store.get(Pairs)
+    indices = sorted(g.index for g in gpus if g.index is not None)
+    if len(gpus) > 1:
+        if pairs is None or len(indices) < len(gpus):
+            out.append(Missing(Pairs.label, store.why_missing(Pairs), Pairs.hint, True))
+        else:
+            for low in indices:
+                for high in indices:
+                    pair = pairs.of(low, high) if low < high else None
+                    if low < high and (pair is None or pair.path is None):
+                        out.append(Missing(f"the path of pair {low}-{high}", "no source gave it", Pairs.hint, True))
+    for gpu in gpus:
+        if not gpu.c2c and (gpu.width is None or gpu.speed_gts is None):
+            out.append(Missing(f"the PCIe link of {gpu.label}", "neither driver nor sysfs gave it", "nvidia-smi -q -x", True))
+    return out
+
+
+def _absent(stores: Iterable[FactStore], plugins: Plugins) -> list[Missing]:
+    """Facts that a checker wanted and did not get, each once."""
+    out: list[Missing] = []
+    for store in stores:
+        kinds = dict.fromkeys(k for c in plugins.checkers for k in (*c.needs, *c.any_of))
+        for kind in kinds:
+            if kind not in store:
+                reason = store.missing.get(kind, "not in the input" if store.recorded else "no source could be read")
+                out.append(Missing(kind.label, reason, kind.hint))
+    return out
+
+
+def _gpus_of(
+    stores: Iterable[FactStore], findings: Iterable[Finding]
+) -> dict[tuple[str | None, str], frozenset[str]]:
+    """Every GPU a subject concerns, under all names it has, so that `pair:0-1` and `gpu:0000:41:00.0` meet."""
+    several = len(list(stores)) > 1
+    names: dict[str | None, dict[str, frozenset[str]]] = {}
+    for store in stores:
+        table = names.setdefault(store.host if several else None, {})
+        for gpu in store.get(Gpus) or ():
+            known = frozenset(f"gpu:{n}" for n in (gpu.index, gpu.bdf) if n is not None)
+            table.update(dict.fromkeys(known, known))
+    out: dict[tuple[str | None, str], frozenset[str]] = {}
+    for finding in findings:
+        table = names.get(finding.host, {})
+        kind, _, rest = finding.subject.partition(":")
+        if kind == "pair":
+            keys = [f"gpu:{n}" for n in rest.split("-")]
+        elif kind == "nvlink":
+            keys = [f"gpu:{rest.split('/')[0]}"]
+        else:
+            keys = [finding.subject]
+        out[finding.host, finding.subject] = frozenset().union(*(table.get(k, frozenset((k,))) for k in keys))
+    return out
+
+

@@ -1,0 +1,1 @@
+"""One file per output format: a Section in, facts and losses out."""

@@ -1,0 +1,103 @@
+"""The outputs gpudoctor knows: how each begins, which lines belong to it, and who parses it.
+
+Recognition is by content, never by file name. A block format is a run of lines; it ends at the first line that
+neither belongs nor is blank (a few strangers in a row may stand inside, since authors annotate). A scattered format
+(no `belongs`) is single telling lines anywhere in a file, collected into one section a file and host.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Format(NamedTuple):
+    kind: str
+    tokens: tuple[str, ...]  # literal words, one of which stands in every line that `starts` can match
+    starts: str  # regular expression, searched in a line without prefixes
+    belongs: str | None = None  # None: scattered
+    strangers: int = 0  # how many unknown lines in a row may stand inside a block
+    first: str | None = None  # with joins False: a line that opens a new block even inside one
+    joins: bool = True
+    until: str | None = None  # a line that ends the block, itself included (closing tags)
+
+
+_CELL = r"(?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|OK|CNS|GNS|TNS|NS|DR|U)"
+_TOPO_ROW = rf"^\s*(?:GPU|NIC|CPU)\d+\s+{_CELL}|^\s*(?:mlx|hfi1_|bnxt_re|irdma|rocep|ibp|efa_|rdmap|nic)\S*\s+{_CELL}\b"
+_TOPO_HEAD = r"^\s*GPU\d+\s+(?:GPU\d+|NIC\d+|mlx\S+|CPU Aff|NUMA Aff)|^\s*GPU0\s*$"
+_TOPO_LEGEND = r"^\s*(?:Legend:|NIC Legend:|(?:X|OK|CNS|GNS|TNS|NS|DR|U|SYS|NODE|PHB|PXB|PIX|NV#|SOC)\s*=\s|NIC\d+:\s)"
+
+# Order matters: the first format whose `starts` matches a line takes it.
+FORMATS: tuple[Format, ...] = (
+    # --- JSON of our own child probes, one line each
+    Format("nvml-json", ('"gpudoctor.nvml"',), r'^\{"probe": "gpudoctor\.nvml"', r"$^", until=r"."),
+    Format("pci-json", ('"gpudoctor.pci"',), r'^\{"probe": "gpudoctor\.pci"', r"$^", until=r"."),
+    Format("system-json", ('"gpudoctor.system"',), r'^\{"probe": "gpudoctor\.system"', r"$^", until=r"."),
+    Format("job-json", ('"gpudoctor.job"',), r'^\{"probe": "gpudoctor\.job"', r"$^", until=r"."),
+    # --- nvidia-smi
+    Format("smi-topo", ("GPU", "NIC", "mlx"), f"{_TOPO_HEAD}|{_TOPO_ROW}", f"{_TOPO_HEAD}|{_TOPO_ROW}|{_TOPO_LEGEND}", strangers=1, first=_TOPO_HEAD, joins=False),
+    Format("smi-qx", ("<nvidia_smi_log>",), r"<nvidia_smi_log>", r".", until=r"</nvidia_smi_log>"),
+    Format(
+        "smi-q",
+        ("NVSMI LOG", "Attached GPUs", "GPU 0", "Product Name"),
+        r"^=+NVSMI LOG=+|^Attached GPUs\s+:|^GPU [0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s*$",
+        r"^\s*[\w(][^|]{0,60}\s*:(?:\s|$)|^GPU [0-9A-Fa-f]{8}:|^\s{4,}\S|^\s*\[\.{3}\]|^\s*\.{3,}",
+        strangers=2,
+        first=r"^=+NVSMI LOG=+",
+        joins=False,
+    ),
+    Format("smi-csv", ("pci.bus_id", "pcie.link", "index,", "name,"), r"^\s*(?:index|name|uuid|pci\.bus_id|gpu_bus_id|timestamp|driver_version|count)\s*,\s*[a-z_.]+(?:\s\[\S+\])?\s*(?:,|$)", r"^[^,]{1,80}(?:,[^,]{0,120})+$"),
+    Format("smi-table", ("NVIDIA-SMI",), r"\|\s*NVIDIA-SMI\s|^NVIDIA-SMI\s[\d.]+|NVIDIA-SMI has failed", r"^\s*[|+]|WARNING: infoROM|^\s*$", strangers=1, first=r"\|\s*NVIDIA-SMI\s", joins=False),
+    # `nvidia-smi -L` and every form of `nvidia-smi nvlink` begin alike: a line per GPU. The parser tells them apart.
+    Format(
+        "smi-nvlink",
+        ("GPU ", "Link", "NVLink"),
+        r"^\s*GPU \d+: .{2,80}\(UUID: |^\s*Links? \d+(?:-\d+)?(?:, [\d-]+)*: |^\s*Link \d+, \w|NVML: Unable to retrieve NVLink information",
+        r"^\s*GPU \d+: |^\s*Links? \d+|^\s*(?:\[\.{3}\]|\.{3,})|NVML: Unable to retrieve NVLink|^\s*NVLE:|^\s*Firmware Version:|^\s*MIG .+\(UUID",
+    ),
+    # --- PCI
+    Format(
+        "lspci",
+        ("LnkSta", "LnkCap", "LnkCtl", "ACSCtl", ":00.", ":0", ".0 ", ".1 "),
+        r"^\s*(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] [\"A-Z][^|]{3,}|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s",
+        r"^\s*(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] [\"A-Z]|^\s+\S|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|^\s*\^+|^Subsystem:|^Physical Slot:|^Kernel driver in use:|^Kernel modules:",
+        strangers=1,
+    ),
+    Format("topo-xml", ("<system version",), r"<system version=", r".", until=r"</system>"),
+    # --- the host
+    Format("lscpu", ("Architecture:", "CPU(s):", "NUMA node"), r"^Architecture:\s+\S|^CPU\(s\):\s+\d|^\s*NUMA node\(s\):\s+\d", r"^\s*[A-Z][\w() .,/-]{1,50}:\s+\S"),
+    Format("numactl-h", ("available:",), r"^available: \d+ nodes? \(", r"^node\s|^\s*\d+:(?:\s+\d+)+\s*$|^available:"),
+    Format("df", ("Filesystem", "/dev/shm"), r"^Filesystem\s.*Mounted on|^\S+\s+\S+\s+\S+\s+\S+\s+\d+%\s+/dev/shm\s*$", r"^\S+\s+\S+\s+\S+\s+\S+\s+(?:\d+%|-)\s+/\S*"),
+    Format("ulimit", ("locked memory", "memlock"), r"max(?:imum)? locked[ -]memory|\bmemlock\b.*(?:unlimited|\d)", r"^[a-z][\w /().-]*\(.*-\w\)\s+\S+|^[a-z][a-z -]+\s{2,}\S+$"),
+    Format("lsmod", ("Module ", "nvidia"), r"^Module\s+Size\s+Used by|^nvidia(?:_\w+)?\s+\d+\s+-?\d+", r"^[a-z][a-z0-9_]*\s+\d+\s+-?\d+(?:\s|$)"),
+    Format("nccl-conf", ("NCCL_",), r"^\s*(?:export\s+)?NCCL_[A-Z0-9_]+=\S*\s*$", r"^\s*(?:export\s+)?[A-Z][A-Z0-9_]*=.*$|^\s*#"),
+    Format("ibstat", ("CA '", "hca_id:"), r"^\s*CA '\S+'|^hca_id:\s", r"^\s+\S|^CA '|^hca_id:"),
+    # --- logs: telling lines anywhere
+    Format(
+        "kernel-log",
+        ("NVRM", "SXid", "NVSwitch", "AER:", "PCIe Bus Error", "nvidia-nvswitch", "available PCIe bandwidth", "AMD-Vi", "DMAR"),
+        r"NVRM: |SXid|detected NVSwitch|AER: |PCIe Bus Error|nvidia-nvswitch|limited by|AMD-Vi: .*(?:Event|IO_PAGE_FAULT)|DMAR: .*fault",
+    ),
+)
+
+
+class Compiled(NamedTuple):
+    format: Format
+    starts: re.Pattern[str]
+    belongs: re.Pattern[str] | None
+    first: re.Pattern[str] | None
+    until: re.Pattern[str] | None
+
+
+def compiled() -> tuple[Compiled, ...]:
+    """The table with its expressions compiled. Not at import: reading a snapshot needs none of them."""
+
+    def build(pattern: str | None) -> re.Pattern[str] | None:
+        return re.compile(pattern) if pattern else None
+
+    return tuple(Compiled(f, re.compile(f.starts), build(f.belongs), build(f.first), build(f.until)) for f in FORMATS)
+
+
+def parser_module(kind: str) -> str:
+    """`smi-topo` -> `gpudoctor.parsers.smi_topo`: one file per format, imported when such a section turns up."""
+    return "gpudoctor.parsers." + kind.replace("-", "_")

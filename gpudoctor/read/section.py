@@ -1,0 +1,47 @@
+"""A section: consecutive lines of one known output, and what a parser makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gpudoctor.model import Evidence
+from gpudoctor.record import KeyedRecord
+
+_SHOWN = 240  # characters of a line that evidence keeps
+
+
+class Line(NamedTuple):
+    """number counts from 1 in the file; `cut` marks a last line without its newline (may end in mid-value)."""
+
+    number: int
+    text: str
+    cut: bool = False
+
+
+class Unparsable(Exception):
+    """A section that turned out not to be what it looked like; the message becomes a loss."""
+
+
+class Section(KeyedRecord):
+    kind: str  # format name, see read/formats.py
+    source: str  # the file as the user named it, or the probe's command
+    lines: tuple[Line, ...]
+    host: str | None = None
+    command: str | None = None  # the command echoed above the output, or the probe's own
+    live: bool = False  # a probe of this very host
+
+    def __iter__(self) -> Iterator[Line]:
+        return iter(self.lines)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line.text for line in self.lines) + "\n"
+
+    def at(self, line: Line, value: str | None = None) -> Evidence:
+        """Evidence that points to one line."""
+        return Evidence(self.source, f"line {line.number}", (line.text.strip() if value is None else value)[:_SHOWN])
+
+    def spot(self, where: str, value: object) -> Evidence:
+        """Evidence that points to a named place (a JSON key, a sysfs path)."""
+        return Evidence(self.source, where, str(value)[:_SHOWN])

@@ -1,0 +1,189 @@
+"""What `--from` takes: a snapshot directory or its .tar.gz, a folder, any text file, or standard input."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+
+from gpudoctor.facts.base import Loss
+from gpudoctor.record import KeyedRecord
+
+CHUNK = 1 << 20
+MAX_FILES = 2000  # in one folder or archive
+MAX_DEPTH = 6
+MAX_MEMBER = 256 << 20  # bytes of one archive member
+MAX_ARCHIVE = 1 << 30  # bytes unpacked in all: a small archive may hold a great many zeros
+MAX_UNPACKED = 4 << 30  # bytes of one compressed log, which is streamed and never held
+MANIFEST = "manifest.json"
+
+
+class Unreadable(Exception):
+    """A path that cannot be opened at all: a usage error, since nothing was given to judge."""
+
+
+class Document(KeyedRecord):
+    """A text to be recognised. `chunks` opens it anew each time it is called."""
+
+    name: str
+    chunks: Callable[[], Iterator[bytes]]
+
+
+class Folder(KeyedRecord):
+    """A snapshot's files, by name, before its manifest is read. `read` gives a file's bytes (None: no such file)."""
+
+    name: str
+    names: tuple[str, ...]
+    read: Callable[[str], bytes | None]
+
+
+Source = Document | Folder | Loss
+
+
+def open_path(path: str) -> Iterator[Source]:
+    """Everything one `--from` argument holds. Raises Unreadable when the path itself cannot be opened."""
+    if path == "-":
+        yield Document(name="standard input", chunks=lambda: _chunks(sys.stdin.buffer))
+        return
+    if os.path.isdir(path):
+        yield from _directory(path)
+        return
+    try:
+        with open(path, "rb") as stream:
+            head = stream.read(512)
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.strerror or error}") from error
+    if head[:2] == b"\x1f\x8b":
+        if _is_tar(path):
+            yield from _archive(path)
+            return
+        yield Document(name=path, chunks=lambda: _gzip(path))
+    elif head[257:262] == b"ustar":
+        yield from _archive(path)
+    elif head[:4] == b"\x28\xb5\x2f\xfd":
+        yield Loss(path, "compressed with zstd: unpack it first (zstd -d)")
+    else:
+        yield Document(name=path, chunks=lambda: _file(path))
+
+
+def _chunks(stream: object) -> Iterator[bytes]:
+    read = getattr(stream, "read1", None) or stream.read  # type: ignore[attr-defined]
+    while chunk := read(CHUNK):
+        yield chunk
+
+
+def _file(path: str) -> Iterator[bytes]:
+    with open(path, "rb") as stream:
+        yield from _chunks(stream)
+
+
+def _gzip(path: str) -> Iterator[bytes]:
+    import gzip
+    import zlib
+
+    total = 0
+    with gzip.open(path, "rb") as stream:
+        while total < MAX_UNPACKED:
+            try:
+                chunk = stream.read(CHUNK)
+            except (EOFError, OSError, zlib.error):
+                # A log still being written, or a cut copy: what was unpacked so far is good.
+                return
+            if not chunk:
+                return
+            total += len(chunk)
+            yield chunk
+
+
+def _is_tar(path: str) -> bool:
+    import gzip
+    import zlib
+
+    try:
+        with gzip.open(path, "rb") as stream:
+            return stream.read(262)[257:262] == b"ustar"
+    except (EOFError, OSError, zlib.error):
+        return False
+
+
+def _directory(path: str) -> Iterator[Source]:
+    """A snapshot if it has a manifest, else every file in it. Links are not followed: they may lead anywhere."""
+    files: list[str] = []
+    for folder, folders, names in os.walk(path, followlinks=False):
+        folders.sort()
+        if folder[len(path) :].count(os.sep) >= MAX_DEPTH:
+            folders.clear()
+        files.extend(os.path.relpath(os.path.join(folder, name), path) for name in sorted(names))
+        if len(files) > MAX_FILES:
+            yield Loss(path, f"more than {MAX_FILES} files: only the first {MAX_FILES} were read")
+            files = files[:MAX_FILES]
+            break
+
+    def read(name: str) -> bytes | None:
+        whole = os.path.join(path, name)
+        if name not in files or os.path.islink(whole) or not os.path.isfile(whole):
+            return None
+        with open(whole, "rb") as stream:
+            return stream.read(MAX_MEMBER)
+
+    if MANIFEST in files:
+        yield Folder(name=path, names=tuple(files), read=read)
+        return
+    for name in files:
+        whole = os.path.join(path, name)
+        if os.path.islink(whole) or not os.path.isfile(whole):
+            yield Loss(whole, "not a plain file: left alone")
+            continue
+        try:
+            yield from open_path(whole)
+        except Unreadable as error:
+            yield Loss(whole, str(error))
+
+
+def _archive(path: str) -> Iterator[Source]:
+    """A tar, read in memory and never unpacked to disk: no member can be written anywhere."""
+    import tarfile
+    import zlib
+
+    held: dict[str, bytes] = {}
+    total = 0
+    try:
+        with tarfile.open(path, "r|*") as tar:
+            for member in tar:
+                if len(held) >= MAX_FILES or total >= MAX_ARCHIVE:
+                    yield Loss(path, f"larger than the limits ({MAX_FILES} files, {MAX_ARCHIVE >> 20} MiB): the rest was left out")
+                    break
+                if member.isdir():
+                    continue
+                name = os.path.normpath(member.name)
+                if not member.isfile() or name.startswith(("/", "..")):
+                    yield Loss(f"{path}: {member.name}", "not a plain file inside the archive: left alone")
+                    continue
+                content = tar.extractfile(member)
+                if content is not None:
+                    held[name] = content.read(min(MAX_MEMBER, MAX_ARCHIVE - total))
+                    total += len(held[name])
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        yield Loss(path, f"the archive is damaged ({type(error).__name__}): what came before was read")
+    manifests = sorted((n for n in held if os.path.basename(n) == MANIFEST), key=lambda n: n.count("/"))
+    for manifest in manifests:
+        base = os.path.dirname(manifest)
+        inside = {n[len(base) + 1 if base else 0 :]: held.pop(n) for n in list(held) if not base or n.startswith(base + "/")}
+        if not inside:
+            continue
+        yield Folder(name=os.path.join(path, base) if base else path, names=tuple(sorted(inside)), read=inside.get)
+    for name in sorted(held):
+        yield Document(name=f"{path}/{name}", chunks=_constant(held[name]))
+
+
+def _constant(content: bytes) -> Callable[[], Iterator[bytes]]:
+    def chunks() -> Iterator[bytes]:
+        for start in range(0, len(content), CHUNK):
+            yield content[start : start + CHUNK]
+
+    return chunks
+
+
+def open_all(paths: Iterable[str]) -> Iterator[Source]:
+    for path in paths:
+        yield from open_path(path)

@@ -1,0 +1,1 @@
+"""Report to text: each format is a function from a Report to a string; the command line writes it."""

@@ -1,0 +1,119 @@
+"""Stores to the `facts` object of the contract: plain dicts, every entry with all its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gpudoctor.facts.gpu import Gpu, Gpus
+from gpudoctor.facts.kernel import KernelLog
+from gpudoctor.facts.pci import PciDevice, PciTree
+from gpudoctor.facts.store import FactStore
+from gpudoctor.facts.topology import Nic, Nics, NvLink, NvLinks, Pair, Pairs
+
+Json = dict[str, Any]
+
+
+def facts_json(stores: Iterable[FactStore]) -> Json:
+    """One object; with several hosts every entry carries `host`. A family without a source is absent."""
+    stores = tuple(stores)
+    out: Json = {}
+    for store in stores:
+        mark = {"host": store.host} if len(stores) > 1 else {}
+        for family, entries in _families(store).items():
+            out.setdefault(family, []).extend({**entry, **mark} for entry in entries)
+    return out
+
+
+def _families(store: FactStore) -> dict[str, list[Json]]:
+    out: dict[str, list[Json]] = {}
+    gpus, pairs, nics = store.get(Gpus), store.get(Pairs), store.get(Nics)
+    tree, links, log = store.get(PciTree), store.get(NvLinks), store.get(KernelLog)
+    if gpus is not None:
+        out["gpus"] = [_gpu(g) for g in gpus]
+    if pairs is not None:
+        out["pairs"] = [_pair(p) for p in pairs]
+    if nics is not None:
+        out["nics"] = [_nic(n) for n in nics]
+        out["nic_paths"] = [{"gpu": p.gpu, "nic": p.nic, "path": p.path} for p in nics.paths]
+    if tree is not None:
+        out["pci"] = [_pci(d) for d in tree]
+    if links is not None:
+        out["nvlinks"] = [_nvlink(x) for x in links]
+    if log is not None:
+        counts: dict[tuple[str | None, int], int] = {}
+        for event in log.of("xid"):
+            if event.code is not None:
+                counts[event.bdf, event.code] = counts.get((event.bdf, event.code), 0) + 1
+        out["xid"] = [{"bdf": bdf, "code": code, "count": n} for (bdf, code), n in counts.items()]
+    return out
+
+
+def _gpu(gpu: Gpu) -> Json:
+    return {
+        "index": gpu.index,
+        "bdf": gpu.bdf,
+        "name": gpu.name,
+        "device_id": gpu.device_id,
+        "numa_node": gpu.numa_node,
+        "cpu_affinity": gpu.cpu_affinity,
+        "pcie": {
+            "speed_gts": gpu.speed_gts,
+            "max_speed_gts": gpu.max_speed_gts,
+            "width": gpu.width,
+            "max_width": gpu.max_width,
+        },
+    }
+
+
+def _pair(pair: Pair) -> Json:
+    return {
+        "a": pair.a,
+        "b": pair.b,
+        "path": pair.path,
+        "nvlinks": pair.nvlinks,
+        "p2p": {
+            "read": pair.p2p_read,
+            "write": pair.p2p_write,
+            "nvlink": pair.p2p_nvlink,
+            "atomics": pair.p2p_atomics,
+            "unstated": pair.p2p_unstated,
+        },
+    }
+
+
+def _nic(nic: Nic) -> Json:
+    return {
+        "name": nic.name,
+        "device": nic.device,
+        "bdf": nic.bdf,
+        "state": nic.state,
+        "rate_gbps": nic.rate_gbps,
+        "link_layer": nic.link_layer,
+    }
+
+
+def _pci(device: PciDevice) -> Json:
+    return {
+        "bdf": device.bdf,
+        "name": device.name,
+        "class": device.class_code,
+        "parent": device.parent,
+        "speed_gts": device.speed_gts,
+        "max_speed_gts": device.max_speed_gts,
+        "width": device.width,
+        "max_width": device.max_width,
+        "aspm_enabled": None if device.aspm_enabled is None else list(device.aspm_enabled),
+        "aspm_supported": None if device.aspm_supported is None else list(device.aspm_supported),
+        "acs": None if device.acs is None else dict(device.acs),
+    }
+
+
+def _nvlink(link: NvLink) -> Json:
+    return {
+        "gpu": link.gpu,
+        "link": link.link,
+        "active": link.active,
+        "speed_gbs": link.speed_gbs,
+        "errors": {"replay": link.replay, "recovery": link.recovery, "crc": link.crc},
+    }
