@@ -45,7 +45,7 @@ def load(points: Iterable[EntryPoint] | None = None) -> Plugins:
         try:
             checker = point.load()()
             problem = _problem(checker, causes, codes)
-        except Exception as error:  # a plugin may raise anything while it is imported
+        except (Exception, SystemExit) as error:  # a plugin may raise anything while it is imported
             problem = f"{type(error).__name__}: {error}"
         if problem:
             failures.append(Failure(name=point.name, reason=problem))

@@ -83,7 +83,7 @@ def _run_one(checker: BaseChecker, store: FactStore, tallies: dict[str, _Tally],
                 )
             else:
                 tallies[said.slug].findings.append(replace(said, host=store.host) if several else said)
-    except Exception as error:  # one broken checker must not hide what the others see
+    except (Exception, SystemExit) as error:  # one broken checker must not hide what the others see
         detail = traceback.format_exc() if debug else f"{type(error).__name__}: {error}"
         for tally in tallies.values():
             tally.broken.append(f"{checker.name or type(checker).__name__} broke: {detail}")

@@ -57,7 +57,7 @@ def _unsettled(intake: Intake, results: Iterable[CheckResult], timed_out: bool) 
         out.append(Missing("the whole look", "ran past --timeout; judged is what was collected until then", needed=True))
     if not intake.stores or not intake.recognised and all(s.recorded for s in intake.stores):
         out.append(
-            Missing("anything known", "nothing in the input is an output that gpudoctor knows", "gpudoctor check --help", True)
+            Missing("the input", "nothing in it is an output that gpudoctor knows", needed=True)
         )
     for store in intake.stores:
         if not store.recorded:

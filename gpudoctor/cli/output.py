@@ -58,7 +58,7 @@ def render(report: Report, plugins: Plugins, format_: str, verbose: int = 0, col
         return jsonout.render(report)
     from gpudoctor.report import text
 
-    return text.render(report, plugins, verbose=verbose, colour=colour, unicode=wide)
+    return text.render(report, verbose=verbose, colour=colour, unicode=wide)
 
 
 def write(

@@ -1,21 +1,203 @@
-"""Report to what a person reads (placeholder layout, see the verdict first)."""
+"""Report to what a person reads: verdict, diagnoses, the picture of the host, what was not looked at."""
 
 from __future__ import annotations
 
-from gpudoctor.discover import Plugins
-from gpudoctor.model import ERROR, FOUND, OK, WARNING, Report
+from collections.abc import Iterable
+
+import gpudoctor
+from gpudoctor.facts.gpu import Driver, Gpus
+from gpudoctor.facts.store import FactStore
+from gpudoctor.facts.system import Platform
+from gpudoctor.facts.topology import Pairs
+from gpudoctor.model import ERROR, FOUND, NOTE, OK, SKIPPED, WARNING, Diagnosis, Missing, Report
+from gpudoctor.report.blocks import block, subject
+from gpudoctor.report.layout import MARK, Style, counted, hanging, listed
+from gpudoctor.report.topology import cell, view
+
+_INDENT = " " * 9
+MAX_NOTES = 12
+
+
+def render(report: Report, verbose: int = 0, colour: bool = False, unicode: bool = True) -> str:
+    """The whole page. Same words with and without colour; 80 columns."""
+    style = Style(colour=colour, unicode=unicode)
+    parts = [_head(report, style), _verdict(report, style)]
+    loud = [d for d in report.diagnoses if d.finding.severity != NOTE]
+    quiet = [d for d in report.diagnoses if d.finding.severity == NOTE]
+    parts += [block(group, style) for group in _grouped(loud)]
+    parts += [block([d], style) for d in quiet] if verbose else [_notes(quiet, style)]
+    for store in report.hosts:
+        parts.append(_picture(store, style, len(report.hosts) > 1))  # type: ignore[arg-type]
+    parts.append(_all_checks(report, style) if verbose > 1 else [])
+    parts.append(_not_read(report, style, verbose))
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
 def verdict_line(report: Report) -> str:
-    word = {"pass": "HEALTHY", "fail": "FAULT", "unknown": "UNKNOWN"}[report.verdict]
+    """One line for -q, for standard output beside -o, and for scripts' logs."""
+    return " ".join(" ".join(_verdict(report, Style(unicode=False, width=10_000))).split())
+
+
+def _head(report: Report, style: Style) -> list[str]:
+    words = [f"gpudoctor {gpudoctor.__version__}"]
+    paths = report.source.get("paths")
+    if isinstance(paths, list) and paths:
+        words.append(paths[0] if len(paths) == 1 else f"{len(paths)} sources")
+    for store in report.hosts[:1] if len(report.hosts) == 1 else ():
+        words += _host_words(store)  # type: ignore[arg-type]
+    if len(report.hosts) > 1:
+        words.append(counted(len(report.hosts), "host"))
+    if report.seconds:
+        words.append(f"{report.seconds:.1f} s")
+    lines = hanging("", "  ", listed(words, style), style)
+    for note in report.notes:
+        lines += hanging("Note: ", "      ", note, style)
+    return lines
+
+
+def _host_words(store: FactStore) -> list[str]:
+    words = [store.host] if store.host else []
+    counts: dict[str, int] = {}
+    for gpu in store.get(Gpus) or ():
+        counts[gpu.name or "GPU"] = counts.get(gpu.name or "GPU", 0) + 1
+    words += [f"{n} x {name}" for name, n in counts.items()]
+    driver = store.get(Driver)
+    if driver is not None and driver.entry.version:
+        words.append(f"driver {driver.entry.version}")
+    platform = store.get(Platform)
+    if platform is not None and platform.entry.container:
+        words.append(f"in a {platform.entry.container} container")
+    return words
+
+
+def _verdict(report: Report, style: Style) -> list[str]:
     made = sum(r.status in (OK, FOUND) for r in report.results)
-    errors = sum(d.finding.severity == ERROR for d in report.diagnoses)
-    warnings = sum(d.finding.severity == WARNING for d in report.diagnoses)
-    return f"{word}  {errors} errors, {warnings} warnings, {made} of {len(report.results)} checks made."
+    errors = sum(1 + len(d.alike) for d in report.diagnoses if d.finding.severity == ERROR)
+    warnings = sum(1 + len(d.alike) for d in report.diagnoses if d.finding.severity == WARNING)
+    of = f"{made} of {len(report.results)} checks made"
+    if report.verdict == "unknown":
+        needed = [m for m in report.missing if m.needed]
+        why = _capital(f"{needed[0].fact}: {needed[0].reason}") if needed else "what the verdict needs could not be read"
+        text = f"Could not tell. {_sentence(why)} {_capital(of)}."
+        word = "UNKNOWN"
+    elif errors or warnings:
+        top = report.diagnoses[0].finding
+        text = f"{_first_sentence(top.message)} {counted(errors, 'error')}, {counted(warnings, 'warning')}, {of}."
+        word = "FAULT" if report.verdict == "fail" else "WARNING"
+    else:
+        # An excerpt without a fault is no healthy host: only a whole look earns the word.
+        whole = not any(s.recorded for s in report.hosts)  # type: ignore[attr-defined]
+        word = "HEALTHY" if whole else "NO FAULT"
+        text = f"{_capital(of) if whole else 'in what was given: ' + of}. {_healthy_words(report)}".strip()
+    first = f"{word:<9}"
+    lines = hanging(first, _INDENT, text, style)
+    return [style.paint(lines[0][: len(word)], report.verdict) + lines[0][len(word) :], *lines[1:]]
 
 
-def render(report: Report, plugins: Plugins, verbose: int = 0, colour: bool = False, unicode: bool = True) -> str:
-    lines = [verdict_line(report)]
-    for d in report.diagnoses:
-        lines.append(f"{d.finding.severity} {d.finding.slug} {d.finding.subject}: {d.finding.message}")
-    return "\n".join(lines) + "\n"
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else text + "."
+
+
+def _first_sentence(text: str) -> str:
+    end = text.find(". ")
+    return _sentence(text if end < 0 else text[: end + 1])
+
+
+def _healthy_words(report: Report) -> str:
+    """What is good, in a few words: `Every pair NV18, every link Gen5 x16.`"""
+    words = []
+    for store in report.hosts[:1]:
+        pairs = [p for p in store.get(Pairs) or () if p.path]  # type: ignore[attr-defined]
+        kinds = {cell(p) for p in pairs}
+        if len(kinds) == 1:
+            words.append(f"{'Every pair' if len(pairs) > 1 else 'The pair is'} {kinds.pop()}")
+        gpus = store.get(Gpus) or ()  # type: ignore[attr-defined]
+        from gpudoctor.report.topology import _link
+
+        links = {_link(g) for g in gpus}
+        if len(links) == 1 and None not in links and " of " not in str(next(iter(links))):
+            words.append(f"every link {links.pop()}" if len(gpus) > 1 else f"the link is {links.pop()}")
+    text = ", ".join(words)
+    return f"{_capital(text)}." if text else ""
+
+
+def _grouped(diagnoses: Iterable[Diagnosis]) -> list[list[Diagnosis]]:
+    """Three subjects or more with the same cause and severity read better as one block."""
+    groups: dict[tuple[str, str, str | None], list[Diagnosis]] = {}
+    for d in diagnoses:
+        groups.setdefault((d.finding.severity, d.finding.slug, d.finding.host), []).append(d)
+    out: list[list[Diagnosis]] = []
+    for group in groups.values():
+        out.extend([group] if len(group) > 2 else [[d] for d in group])
+    return out
+
+
+def _notes(notes: list[Diagnosis], style: Style) -> list[str]:
+    if not notes:
+        return []
+    lines = [style.paint("Worth knowing", "bold") + " (-v shows the evidence)"]
+    for d in notes[:MAX_NOTES]:
+        subjects = [subject(d.finding), *(subject(f) for f in d.alike)]
+        where = subjects[0] if len(subjects) == 1 else f"{len(subjects)} subjects: {', '.join(subjects[:3])}" + (" …" if len(subjects) > 3 else "")
+        lines += hanging(f"  {style.plain(MARK[NOTE])} ", "    ", f"{d.finding.slug} ({where}): {d.finding.message}", style)
+    if len(notes) > MAX_NOTES:
+        lines.append(f"    and {len(notes) - MAX_NOTES} more (-v)")
+    return lines
+
+
+def _picture(store: FactStore, style: Style, several: bool) -> list[str]:
+    lines = view(store, style)
+    return [f"Host {style.plain(store.host or 'unnamed')}", *lines] if several and lines else lines
+
+
+def _all_checks(report: Report, style: Style) -> list[str]:
+    lines = ["Checks"]
+    for r in report.results:
+        lines += hanging(f"  {r.code:<7}{r.slug:<20}", " " * 29, r.status + (f": {r.reason}" if r.reason else ""), style)
+    return lines
+
+
+def _not_read(report: Report, style: Style, verbose: int) -> list[str]:
+    """What could not be looked at, and the request to paste."""
+    lines: list[str] = []
+    for name in report.unknown_input:
+        lines += hanging("Not recognised: ", "  ", f"{name}: nothing in it is an output that gpudoctor knows.", style)
+    told = [m for m in report.missing if m.hint is None]
+    open_ = [m for m in report.missing if m.hint is not None]
+    limit = 200 if verbose else 8
+    for m in told[:limit]:
+        lines += hanging("Not read: ", "  ", f"{m.fact}: {m.reason}", style)
+    if len(told) > limit:
+        lines.append(f"  and {len(told) - limit} more (-v)")
+    by_reason: dict[str, list[Missing]] = {}
+    for m in open_:
+        by_reason.setdefault(m.reason, []).append(m)
+    for reason, group in by_reason.items():
+        lines += hanging("Not looked at: ", "  ", f"{', '.join(m.fact for m in group)} ({reason})", style)
+    lines += _skipped(report, style, verbose)
+    hints = list(dict.fromkeys(part.strip() for m in open_ if m.hint for part in m.hint.split(";")))
+    if hints:
+        lines.append("These outputs would settle what is open:")
+        lines += [f"  {style.plain(h)}" for h in hints]
+        if any(s.recorded for s in report.hosts) or not report.hosts:  # type: ignore[attr-defined]
+            lines.append("or, all at once, on the host:  gpudoctor capture -o host.tar.gz")
+    return lines
+
+
+def _skipped(report: Report, style: Style, verbose: int) -> list[str]:
+    """Checks that ran and could not judge: each reason once, with the checks it stopped."""
+    reasons: dict[str, list[str]] = {}
+    for r in report.results:
+        if r.status == SKIPPED and r.reason and not r.reason.startswith("needs "):
+            reasons.setdefault(r.reason, []).append(r.slug)
+    lines: list[str] = []
+    shown = list(reasons.items())
+    for reason, names in shown if verbose else shown[:6]:
+        lines += hanging("Could not judge: ", "  ", f"{', '.join(names)}: {reason}", style)
+    if len(shown) > 6 and not verbose:
+        lines.append(f"  and {len(shown) - 6} more (-v)")
+    return lines

@@ -1,0 +1,49 @@
+# gpudoctor: `make demo` installs and runs the main job, `make test` passes the tests.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+DEMO   := fixtures/hosts/a100x4-sxm-gpu2-nvlinks-down
+
+.PHONY: demo test lint type bench golden catalogue fuzz wheel clean
+
+$(BIN)/gpudoctor: setup.cfg setup.py
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+# The tools of the tests come on top; the stamp spares a second `make test` the look-up.
+$(VENV)/.test-tools: $(BIN)/gpudoctor
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+# On this host where it has NVIDIA GPUs, else on a recorded one; a fault found is not a failed demonstration.
+demo: $(BIN)/gpudoctor
+	@if ls /proc/driver/nvidia/gpus/* >/dev/null 2>&1 || command -v nvidia-smi >/dev/null 2>&1; then \
+	    echo "== this host: gpudoctor check"; $(BIN)/gpudoctor check; \
+	else \
+	    echo "== no NVIDIA GPU here, so a recorded host: gpudoctor check --from $(DEMO)"; $(BIN)/gpudoctor check --from $(DEMO); \
+	fi; status=$$?; echo "== exit status $$status (0 in order, 1 a fault, 3 could not tell)"; test $$status -ne 2
+
+test: $(VENV)/.test-tools
+	@$(BIN)/python -c 'import torch' 2>/dev/null || echo "== SKIPPED: tests marked 'torch' (PyTorch is not installed: $(BIN)/pip install torch)"
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.test-tools
+	$(BIN)/ruff check gpudoctor tests
+type: $(VENV)/.test-tools
+	$(BIN)/mypy
+
+# Rewrites the expected reports; read the diff before you commit it.
+golden: $(VENV)/.test-tools
+	$(BIN)/python -m tests.golden --update
+catalogue: $(VENV)/.test-tools
+	$(BIN)/python -m tests.golden --catalogue
+bench: $(VENV)/.test-tools
+	$(BIN)/python -m tests.bench
+fuzz: $(VENV)/.test-tools
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/prop
+
+wheel: $(VENV)/.test-tools
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,26 @@
+"""`gpudoctor checks`: the catalogue."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+
+@click.command("checks")
+@click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(format_: str) -> None:
+    """List every cause gpudoctor can name, with its code and severity.
+
+    Checks of other installed packages are listed too; one that cannot be loaded is named with the reason (status 3).
+    """
+    from gpudoctor.discover import load
+    from gpudoctor.report import catalogue
+
+    plugins = load()
+    if format_ == "json":
+        sys.stdout.write(json.dumps(catalogue.as_json(plugins), ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.write(catalogue.table(plugins))
+    sys.exit(3 if plugins.failures else 0)

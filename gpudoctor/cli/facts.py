@@ -1,0 +1,41 @@
+"""`gpudoctor facts`: what was read, without judgement."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from gpudoctor.cli.look import look, source_options
+from gpudoctor.cli.output import format_option
+
+
+@click.command("facts")
+@source_options
+@format_option
+def command(paths: tuple[str, ...], live: bool, job: bool, timeout: float, format_: str) -> None:
+    """Show only what was read: GPUs, pairs, links, NICs, the PCI tree. Judges nothing.
+
+    Exit status 3 when nothing could be read.
+    """
+    from gpudoctor.discover import Plugins
+    from gpudoctor.judge import judge
+
+    seen = look(paths, live, job, timeout)
+    report = judge(
+        seen.intake,
+        Plugins(checkers=(), causes=(), failures=()),
+        seen.source,
+        timed_out=seen.timed_out,
+        seconds=seen.seconds,
+        notes=seen.notes,
+    )
+    if format_ == "json":
+        from gpudoctor.report import jsonout
+
+        sys.stdout.write(jsonout.render(report))
+    else:
+        from gpudoctor.report import tables
+
+        sys.stdout.write(tables.render(report))
+    sys.exit(report.exit_code)

@@ -1,0 +1,86 @@
+"""The catalogue of causes as a table, as one entry, and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpudoctor.discover import Plugins
+from gpudoctor.model import Cause
+from gpudoctor.report.layout import Style, hanging
+
+_STYLE = Style()
+
+
+def table(plugins: Plugins) -> str:
+    """Code, slug, severity and title of every cause."""
+    from tabulate import tabulate
+
+    rows = [(c.code, c.slug, c.title) for c in plugins.causes]
+    lines = [tabulate(rows, headers=("code", "slug", "says"), tablefmt="plain", maxcolwidths=[None, None, 48]), ""]
+    for failure in plugins.failures:
+        lines += hanging(f"{failure.name}: ", "  ", f"could not be loaded: {failure.reason}", _STYLE)
+    lines.append(f"{len(plugins.causes)} causes from {len(plugins.checkers)} checks. `gpudoctor explain SLUG` has the details.")
+    return "\n".join(_STYLE.plain(part) for line in lines for part in line.split("\n")) + "\n"
+
+
+def entry(plugins: Plugins, cause: Cause) -> str:
+    """Everything about one cause, for a person."""
+    lines = [f"{cause.code}  {cause.slug}", cause.title, ""]
+    for label, text in (
+        ("Severity", cause.severity),
+        ("Why", cause.reasoning),
+        ("Seen in", cause.evidence),
+        ("Remedy", cause.remedy),
+        ("Needs", needs(plugins, cause)),
+    ):
+        for place, paragraph in enumerate(text.split("\n")):
+            lines += hanging(f"{label if place == 0 else '':<10}", " " * 10, paragraph, _STYLE)
+    for t in cause.thresholds:
+        lines += hanging(f"{'Limit':<10}", " " * 10, f"{t.name}: {t.value:g} {t.unit} ({t.source}, {t.date})", _STYLE)
+    return "\n".join(lines) + "\n"
+
+
+def markdown(plugins: Plugins) -> str:
+    """The whole catalogue as one page."""
+    lines = ["# What gpudoctor can say", "", "Written by `make catalogue` from the checks themselves.", ""]
+    lines += ["| code | slug | severity |", "|---|---|---|"]
+    lines += [f"| {c.code} | [`{c.slug}`](#{c.slug}) | {c.severity} |" for c in plugins.causes]
+    for cause in plugins.causes:
+        lines += ["", f"## {cause.slug}", "", f"{cause.code}: {cause.title}.", "", cause.reasoning, ""]
+        lines += [f"- **Severity**: {cause.severity}", f"- **Seen in**: {cause.evidence}", f"- **Remedy**: {cause.remedy}"]
+        lines += [f"- **Needs**: {needs(plugins, cause)}"]
+        lines += [f"- **Limit**: {t.name}: {t.value:g} {t.unit} ({t.source}, {t.date})" for t in cause.thresholds]
+    return "\n".join(lines) + "\n"
+
+
+def needs(plugins: Plugins, cause: Cause) -> str:
+    """Which facts the checks of this cause need, with a command that shows each."""
+    kinds = dict.fromkeys(
+        kind for c in plugins.checkers if any(x.slug == cause.slug for x in c.causes) for kind in (*c.needs, *c.any_of)
+    )
+    words = [f"{k.label} ({k.hint})" if k.hint else k.label for k in kinds]
+    return "; ".join(words) if words else "nothing in particular"
+
+
+def cause_json(plugins: Plugins, cause: Cause) -> dict[str, Any]:
+    return {
+        "code": cause.code,
+        "slug": cause.slug,
+        "title": cause.title,
+        "severity": cause.severity,
+        "reasoning": cause.reasoning,
+        "evidence": cause.evidence,
+        "remedy": cause.remedy,
+        "needs": needs(plugins, cause),
+        "thresholds": [
+            {"name": t.name, "value": t.value, "unit": t.unit, "source": t.source, "date": t.date} for t in cause.thresholds
+        ],
+    }
+
+
+def as_json(plugins: Plugins) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "checks": [cause_json(plugins, c) for c in plugins.causes],
+        "failures": [{"name": f.name, "reason": f.reason} for f in plugins.failures],
+    }

@@ -1,0 +1,63 @@
+"""Facts as tables, for `gpudoctor facts`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpudoctor.model import Report
+from gpudoctor.report.facts import facts_json
+from gpudoctor.report.layout import Style, hanging
+
+_STYLE = Style()
+_TITLES = {
+    "gpus": "GPUs",
+    "pairs": "Pairs",
+    "nvlinks": "NVLinks",
+    "nics": "NICs",
+    "nic_paths": "GPU to NIC",
+    "pci": "PCI devices",
+    "xid": "Xid",
+}
+
+
+def render(report: Report) -> str:
+    """Every family that was read, as one table; unknown values are shown as `?`, never as zero."""
+    from tabulate import tabulate
+
+    parts: list[str] = []
+    facts = facts_json(report.hosts)  # type: ignore[arg-type]
+    for family, entries in facts.items():
+        title = _TITLES.get(family, family)
+        if not entries:
+            parts.append(f"{title}: none")
+            continue
+        rows = [_flat(entry) for entry in entries]
+        columns = [c for c in dict.fromkeys(k for row in rows for k in row) if any(row.get(c) is not None for row in rows)]
+        body = [[_cell(row.get(c)) for c in columns] for row in rows]
+        parts.append(f"{title}\n" + tabulate(body, headers=columns, tablefmt="plain", disable_numparse=True))
+    for missing in report.missing:
+        parts.append("\n".join(hanging("Not read: ", "  ", f"{missing.fact}: {missing.reason}", _STYLE)))
+    return "\n\n".join("\n".join(_STYLE.plain(line) for line in part.split("\n")) for part in parts) + "\n"
+
+
+def _flat(entry: dict[str, Any]) -> dict[str, Any]:
+    """`pcie: {width: 16}` -> `width: 16`: nested objects become columns."""
+    out: dict[str, Any] = {}
+    for key, value in entry.items():
+        if isinstance(value, dict) and key != "acs":
+            out.update(value)
+        else:
+            out[key] = value
+    return out
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "?"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return " ".join(f"{k}{'+' if v else '-'}" for k, v in value.items()) or "none"
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,95 @@
+"""`make bench`: what gpudoctor costs, each figure beside its limit and beside what it is compared with, in one run.
+
+Machines are noisy: commands run in turn (A B A B …), the median of each and the ratio of the medians are printed.
+This prints, it never fails: a time is no test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HOST = ROOT / "fixtures" / "hosts" / "h100x8-nvswitch-healthy"
+FAKES = ROOT / "tests" / "fakes" / "bin"
+RUNS = 15
+
+
+def wall(command: list[str], env: dict[str, str] | None = None) -> float:
+    """Seconds of one run, whatever it answers."""
+    started = time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **(env or {})})
+    return time.perf_counter() - started
+
+
+def compare(name: str, command: list[str], base_name: str, base: list[str], limit: float) -> None:
+    """One row: medians of both in milliseconds, their ratio, the goal."""
+    wall(command), wall(base)  # warm the caches once
+    pairs = [(wall(command), wall(base)) for _ in range(RUNS)]
+    mine = statistics.median(a for a, _ in pairs)
+    other = statistics.median(b for _, b in pairs)
+    ratio = mine / other
+    print(f"{name:<44}{mine * 1e3:8.0f} ms   {base_name:<40}{other * 1e3:7.0f} ms   x{ratio:4.2f}   goal under x{limit:g}   {'met' if ratio < limit else 'MISSED'}")
+
+
+def live() -> None:
+    """A live check over fake tools against its own slowest probe, as its capture records it."""
+    env = {"PATH": f"{FAKES}:{os.environ['PATH']}", "FAKE_HOST": str(HOST)}
+    command = [sys.executable, "-m", "gpudoctor"]
+    took, slowest, name = [], [], ""
+    for _ in range(5):
+        with tempfile.TemporaryDirectory() as folder:
+            wall([*command, "capture", "-o", f"{folder}/s"], env)
+            probes = json.loads(Path(folder, "s", "manifest.json").read_text())["probes"]
+        worst = max(probes, key=lambda p: p["seconds"] or 0)
+        slowest.append(worst["seconds"])
+        name = worst["id"]
+        took.append(wall([*command, "check"], env))
+    mine, probe = statistics.median(took), statistics.median(slowest)
+    limit = 1.5 * probe + 0.15
+    print(f"{'live check (fake tools)':<44}{mine * 1e3:8.0f} ms   {'slowest probe (' + name + ')':<40}{probe * 1e3:7.0f} ms           goal under {limit * 1e3:.0f} ms   {'met' if mine < limit else 'MISSED'}")
+
+
+def stream() -> None:
+    """Half a gigabyte of unrelated output: time, rate, and the peak memory of the process."""
+    line = b"step 12345 loss 2.3456 lr 1.0e-4 tokens/s 123456 grad_norm 0.98\n"
+    with tempfile.NamedTemporaryFile() as file:
+        for _ in range(500):
+            file.write(line * ((1 << 20) // len(line)))
+        file.flush()
+        size = os.path.getsize(file.name)
+        code = (
+            "import resource,subprocess,sys;"
+            "subprocess.run([sys.executable,'-m','gpudoctor','check','-q','--from',sys.argv[1]],stdout=subprocess.DEVNULL);"
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        )
+        started = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code, file.name], capture_output=True, text=True, cwd=ROOT)
+        took = time.perf_counter() - started
+    print(f"{'500 MiB of unrelated lines':<44}{took * 1e3:8.0f} ms   {size / took / 1e6:.0f} MB/s, peak {int(done.stdout) / 1024:.0f} MiB")
+
+
+def main() -> None:
+    python = sys.executable
+    gpudoctor = [python, "-m", "gpudoctor"]
+    print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores, {RUNS} runs each, medians")
+    compare(
+        "check --from (recorded 8-GPU host)",
+        [*gpudoctor, "check", "--format", "json", "--from", str(HOST)],
+        "import click, json, dataclasses",
+        [python, "-c", "import click, json, dataclasses"],
+        3,
+    )
+    compare("--help", [*gpudoctor, "--help"], "import click", [python, "-c", "import click"], 2)
+    live()
+    stream()
+
+
+if __name__ == "__main__":
+    main()

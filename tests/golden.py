@@ -1,0 +1,67 @@
+"""Expected reports of every bundled host: `python -m tests.golden --update` rewrites them, a test compares.
+
+For each directory fixtures/hosts/NAME: golden/report.txt and golden/report.json, over the same judgement. The version,
+the time taken and the path are not part of a report's meaning and are replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from tests.support import FIXTURES, ROOT
+
+HOSTS = FIXTURES / "hosts"
+
+
+def names() -> list[str]:
+    return sorted(p.name for p in HOSTS.iterdir() if (p / "manifest.json").is_file())
+
+
+def produce(name: str) -> dict[str, str]:
+    """File name -> content, as the program would print it for this host."""
+    from gpudoctor.cli.look import look
+    from gpudoctor.discover import load
+    from gpudoctor.judge import judge
+    from gpudoctor.record import replace
+    from gpudoctor.report import jsonout, text
+
+    seen = look((str(HOSTS / name),), live=False, job=False, timeout=60)
+    report = judge(seen.intake, load(), {"kind": "recorded", "paths": [name]})
+    envelope = jsonout.envelope(report)
+    envelope["tool"]["version"] = "VERSION"
+    shown = text.render(replace(report, seconds=0.0)).splitlines()
+    shown[0] = " ".join(["gpudoctor VERSION", *shown[0].split()[2:]])
+    return {
+        "report.txt": "\n".join(shown) + "\n",
+        "report.json": json.dumps(envelope, indent=1, ensure_ascii=False) + "\n",
+    }
+
+
+def catalogue() -> str:
+    """CHECKS.md: the catalogue as a page."""
+    from gpudoctor.discover import load
+    from gpudoctor.report.catalogue import markdown
+
+    return markdown(load())
+
+
+def main() -> None:
+    if "--catalogue" in sys.argv:
+        (ROOT / "CHECKS.md").write_text(catalogue())
+        return
+    for name in names():
+        folder = HOSTS / name / "golden"
+        made = produce(name)
+        if "--update" in sys.argv:
+            folder.mkdir(exist_ok=True)
+            for file, content in made.items():
+                (folder / file).write_text(content)
+        else:
+            same = all((folder / f).is_file() and (folder / f).read_text() == c for f, c in made.items())
+            print(f"{'same   ' if same else 'differs'} {name}")
+
+
+if __name__ == "__main__":
+    main()
