@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from gpudoctor.facts.base import Loss
 from gpudoctor.facts.system import Outcome, Outcomes
@@ -11,6 +12,7 @@ from gpudoctor.read.section import Section
 from gpudoctor.read.text import clean, lines_of
 from gpudoctor.record import KeyedRecord
 
+MAX_LINES = 500_000  # of one probe's output: what is longer is a flood, and must not cost minutes and gigabytes
 # How a probe can end. `ok` is exit status 0; `exit` any other; `stuck` could not even be killed.
 STATUSES = ("ok", "exit", "signal", "timeout", "stuck", "absent", "unrunnable", "oversize")
 
@@ -20,7 +22,7 @@ class Probe(KeyedRecord):
 
     id: str  # stable: file names and old snapshots use it
     argv: tuple[str, ...]  # "{python}" and "{probe}" stand for this interpreter and the folder of child probes
-    kind: str | None  # format of its output (read/formats.py); None: kept in snapshots, not parsed
+    kind: str | None  # format of its output (read/formats.py); None: an output to be recognised by what it is
     shown: str  # the command as a person would type it, used as the evidence's source
     timeout_s: float = 30.0
     driver: bool = False  # talks to the NVIDIA driver: the first of these may wait for it to load
@@ -58,9 +60,14 @@ def sections_of(snapshot: Snapshot) -> Iterator[Section]:
     """Each capture that printed something and has a format becomes a section."""
     for capture in snapshot.captures:
         kind = capture.probe.kind
-        if kind is None or not capture.out:
+        if not capture.out:
             continue
-        lines = tuple(lines_of([capture.out]))
+        if kind is None:
+            from gpudoctor.read.recognise import Recogniser
+
+            yield from Recogniser(capture.probe.shown, snapshot.host).run([capture.out])
+            continue
+        lines = tuple(islice(lines_of([capture.out]), MAX_LINES))
         if lines and lines[-1].cut and capture.out[-1:] != b"\n":
             # A probe that was stopped may have printed half a value: its unfinished last line is dropped.
             lines = lines[:-1]
@@ -99,7 +106,7 @@ def ended(capture: Capture) -> str:
         "signal": f"ended by signal {abs(capture.rc or 0)}",
         "timeout": f"no answer in {limit:g} s, stopped",
         "stuck": f"no answer in {limit:g} s and could not be stopped (a process in an uninterruptible system call)",
-        "absent": "not installed",
+        "absent": err or "not installed",
         "unrunnable": f"could not be started: {err}" if err else "could not be started",
         "oversize": "stopped: its output passed the size limit",
     }[capture.status]

@@ -1,10 +1,304 @@
-"""Snapshots on disk (being written)."""
+"""Snapshots on disk: a manifest and one file of raw output per probe, as a directory or as .tar.gz.
+
+schema 1: `{"schema", "tool": {"name", "version"}, "captured_at", "host", "origin", "probes": [{"id", "argv", "file", "err",
+"status", "rc", "seconds", "timeout_s", "sha256", "bytes"}]}`. Only `id` and `file` must be there; keys are added, never
+renamed, and what a newer schema adds is passed over.
+"""
 
 from __future__ import annotations
 
-from gpudoctor.collect.capture import Snapshot
-from gpudoctor.read.source import Folder
+import hashlib
+import io
+import json
+import os
+import posixpath
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import gpudoctor
+from gpudoctor.collect.capture import STATUSES, Capture, Probe, Snapshot
+from gpudoctor.collect.probes import PROBES, by_id
+from gpudoctor.facts.base import Loss
+from gpudoctor.read.source import MANIFEST, Folder
+from gpudoctor.read.text import clean
+from gpudoctor.record import replace
+
+SCHEMA = 1
+ARCHIVES = (".tar.gz", ".tgz")
+
+
+class NotASnapshot(Exception):
+    """The place to write to holds something else, which must not be overwritten."""
+
+
+# --- reading
 
 
 def load(folder: Folder) -> Snapshot:
-    raise NotImplementedError
+    """Whatever can be read of a snapshot; what cannot is among its losses. Never raises."""
+    losses: list[Loss] = []
+    manifest = _manifest(folder, losses)
+    if manifest is None:
+        return Snapshot(captures=tuple(_plain_files(folder)), losses=tuple(losses))
+    captures: list[Capture] = []
+    taken = {MANIFEST}
+    seen: set[str] = set()
+    entries = manifest.get("probes")
+    if not isinstance(entries, list):
+        losses.append(Loss(_at(folder, MANIFEST), "it lists no probes: the other files were read as plain text"))
+        return _snapshot(manifest, tuple(_plain_files(folder)), losses)
+    for entry in entries:
+        if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):
+            losses.append(Loss(_at(folder, MANIFEST), f"an entry without an id was passed over: {str(entry)[:80]}"))
+            continue
+        capture = _capture(folder, entry, losses, taken)
+        if capture.probe.id in seen:
+            losses.append(Loss(_at(folder, MANIFEST), f"two entries for the probe {capture.probe.id}: the first was read"))
+            continue
+        seen.add(capture.probe.id)
+        captures.append(capture)
+    spare = [name for name in folder.names if name not in taken]
+    if spare:
+        shown = ", ".join(spare[:4]) + (f" and {len(spare) - 4} more" if len(spare) > 4 else "")
+        losses.append(Loss(folder.name, f"not listed in {MANIFEST}, so not read: {shown} (give such a file its own --from)"))
+    return _snapshot(manifest, tuple(captures), losses)
+
+
+def _snapshot(manifest: Mapping[str, Any], captures: tuple[Capture, ...], losses: list[Loss]) -> Snapshot:
+    return Snapshot(
+        captures=captures,
+        host=_text(manifest.get("host")),
+        captured_at=_text(manifest.get("captured_at")),
+        losses=tuple(losses),
+    )
+
+
+def _manifest(folder: Folder, losses: list[Loss]) -> dict[str, Any] | None:
+    where = _at(folder, MANIFEST)
+    try:
+        manifest = json.loads(folder.read(MANIFEST) or b"")
+    except (ValueError, RecursionError, OSError) as error:
+        losses.append(Loss(where, f"it is not whole ({error}): the other files were read as plain text"))
+        return None
+    if not isinstance(manifest, dict):
+        losses.append(Loss(where, "it is no JSON object: the other files were read as plain text"))
+        return None
+    schema = manifest.get("schema")
+    if schema != SCHEMA:
+        newer = isinstance(schema, int) and schema > SCHEMA
+        losses.append(
+            Loss(
+                where,
+                f"written in schema {schema}, newer than {SCHEMA}: what this version knows was read"
+                if newer
+                else f"its schema is {str(schema)[:40]!r}, not {SCHEMA}: read as well as can be",
+            )
+        )
+    return manifest
+
+
+def _capture(folder: Folder, entry: Mapping[str, Any], losses: list[Loss], taken: set[str]) -> Capture:
+    probe = _probe(str(entry["id"]), entry.get("argv"))
+    out = _file(folder, entry.get("file"), probe.shown, losses, taken)
+    err = _file(folder, entry.get("err"), f"{probe.shown} (standard error)", losses, taken)
+    promised = entry.get("sha256")
+    if out is not None and isinstance(promised, str) and hashlib.sha256(out).hexdigest() != promised.lower():
+        losses.append(
+            Loss(_at(folder, str(entry.get("file"))), "not as it was captured (its sha256 differs from the manifest's): read as it is")
+        )
+    rc = _number(entry.get("rc"))
+    status = entry.get("status")
+    if status not in STATUSES:
+        if status is not None:
+            losses.append(Loss(probe.shown, f"unknown status {str(status)[:40]!r} in {MANIFEST}"))
+        status = ("ok" if rc == 0 else "exit") if rc is not None else "ok" if out is not None else "absent"
+    if status == "ok" and out is None and entry.get("file"):
+        status, err = "absent", err or b"its file is not in the snapshot"
+    limit = entry.get("timeout_s")
+    seconds = entry.get("seconds")
+    return Capture(
+        probe=probe,
+        status=status,
+        rc=int(rc) if rc is not None else None,
+        out=out or b"",
+        err=err or b"",
+        seconds=float(seconds) if _number(seconds) is not None else 0.0,  # type: ignore[arg-type]
+        timeout_s=float(limit) if _number(limit) is not None else None,  # type: ignore[arg-type]
+    )
+
+
+def _probe(probe_id: str, argv: object) -> Probe:
+    """Today's probe of that id or command; anything else is read by recognising its text."""
+    words = tuple(clean(str(w)[:200]) for w in argv) if isinstance(argv, list) else ()
+    probe_id = clean(probe_id[:80])
+    known = by_id(probe_id) or next((p for p in PROBES if p.argv == words), None)
+    if known is None:
+        return Probe(id=probe_id, argv=words, kind=None, shown=shlex.join(words) if words else probe_id)
+    if words and words != known.argv and words[0] != "{python}":
+        return replace(known, argv=words, shown=shlex.join(words))
+    return known
+
+
+def _file(folder: Folder, name: object, what: str, losses: list[Loss], taken: set[str]) -> bytes | None:
+    """One output. A name that leads out of the snapshot is never opened."""
+    if name is None or name == "":
+        return None
+    if not isinstance(name, str) or "/" in name or "\\" in name or "\0" in name or name in (".", "..", MANIFEST):
+        losses.append(Loss(what, f"{MANIFEST} names a file outside the snapshot ({str(name)[:80]!r}): not opened"))
+        return None
+    taken.add(name)
+    try:
+        content = folder.read(name)
+    except OSError as error:
+        losses.append(Loss(_at(folder, name), f"could not be read: {error.strerror or error}"))
+        return None
+    if content is None:
+        losses.append(Loss(what, f"its file {name} is not in the snapshot"))
+    return content
+
+
+def _plain_files(folder: Folder) -> Iterator[Capture]:
+    """Without a manifest that can be read: every file as a text of unknown kind."""
+    for name in folder.names:
+        with suppress(OSError):
+            content = folder.read(name) if name != MANIFEST else None
+            if content:
+                yield Capture(
+                    probe=Probe(id=name, argv=(), kind=None, shown=posixpath.join(folder.name, name)), status="ok", rc=0, out=content
+                )
+
+
+def _at(folder: Folder, name: str) -> str:
+    return posixpath.join(folder.name, name)
+
+
+def _text(value: object) -> str | None:
+    return clean(value[:255]).strip() or None if isinstance(value, str) else None
+
+
+def _number(value: object) -> float | None:
+    """A JSON number that is one: no boolean, nothing beyond what an exit status or a time can be."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e9:
+        return None
+    return value
+
+
+# --- writing
+
+
+def save(snapshot: Snapshot, path: str) -> None:
+    """Write it; the same snapshot gives the same bytes. Redact before (redact.py): this writes what it is given."""
+    files = contents(snapshot)
+    if is_archive(path):
+        _save_archive(files, path, f"gpudoctor-{snapshot.host or 'host'}")
+    else:
+        _save_directory(files, path)
+
+
+def is_archive(path: str) -> bool:
+    return path.lower().endswith(ARCHIVES)
+
+
+def check_place(path: str) -> None:
+    """NotASnapshot where writing to `path` would overwrite something that is none."""
+    if is_archive(path):
+        if os.path.isdir(path):
+            raise NotASnapshot(f"{path} is a directory")
+    elif os.path.isdir(path):
+        if os.listdir(path) and not os.path.isfile(os.path.join(path, MANIFEST)):
+            raise NotASnapshot(f"{path} is not empty and no snapshot: choose another directory")
+    elif os.path.lexists(path):
+        raise NotASnapshot(f"{path} is a file; name a directory, or a file ending in .tar.gz")
+
+
+def contents(snapshot: Snapshot) -> dict[str, bytes]:
+    """File name -> bytes, the manifest first."""
+    entries = []
+    files: dict[str, bytes] = {}
+    for capture in snapshot.captures:
+        probe = capture.probe
+        base = "".join(c if c.isalnum() or c in "-_." else "_" for c in probe.id).lstrip(".") or "probe"
+        ending = "json" if (probe.kind or "").endswith("-json") else "xml" if probe.kind == "smi-qx" else "out"
+        file = f"{base}.{ending}" if capture.out or capture.status == "ok" else None
+        err = f"{base}.err" if capture.err else None
+        if file:
+            files[file] = capture.out
+        if err:
+            files[err] = capture.err
+        entries.append(
+            {
+                "id": probe.id,
+                "argv": list(probe.argv),
+                "file": file,
+                "err": err,
+                "status": capture.status,
+                "rc": capture.rc,
+                "seconds": capture.seconds,
+                "timeout_s": capture.timeout_s,
+                "sha256": hashlib.sha256(capture.out).hexdigest() if file else None,
+                "bytes": len(capture.out) if file else 0,
+            }
+        )
+    manifest = {
+        "schema": SCHEMA,
+        "tool": {"name": "gpudoctor", "version": gpudoctor.__version__},
+        "captured_at": snapshot.captured_at,
+        "host": snapshot.host,
+        "origin": "captured",
+        "redaction": "private details are replaced by stand-ins",
+        "probes": entries,
+    }
+    return {MANIFEST: json.dumps(manifest, indent=1).encode() + b"\n", **files}
+
+
+def _save_directory(files: Mapping[str, bytes], path: str) -> None:
+    """Over an older snapshot only what its manifest lists is replaced. The manifest is last: without it, it is none."""
+    check_place(path)
+    os.makedirs(path, exist_ok=True)
+    manifest = os.path.join(path, MANIFEST)
+    if os.path.exists(manifest):
+        from gpudoctor.read.source import open_path
+
+        old = next((s for s in open_path(path) if isinstance(s, Folder)), None)
+        ours: set[str] = set()
+        if old is not None:
+            entries = (_manifest(old, []) or {}).get("probes")
+            for entry in entries if isinstance(entries, list) else ():
+                for key in ("file", "err"):
+                    if isinstance(entry, dict):
+                        _file(old, entry.get(key), "", [], ours)
+        for name in (MANIFEST, *sorted(ours)):
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(path, name))
+    for name, content in reversed(list(files.items())):
+        whole = os.path.join(path, name)
+        with suppress(FileNotFoundError):  # never write through a link that somebody left there
+            os.unlink(whole)
+        with open(whole, "xb") as stream:
+            stream.write(content)
+
+
+def _save_archive(files: Mapping[str, bytes], path: str, folder: str) -> None:
+    """Written beside and renamed, so that nobody finds half an archive."""
+    import gzip
+    import tarfile
+
+    packed = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as zipped:
+        with tarfile.open(mode="w", fileobj=zipped, format=tarfile.USTAR_FORMAT) as tar:
+            for name in sorted(files):
+                member = tarfile.TarInfo(f"{folder}/{name}")  # owner 0, time 0: the same snapshot gives the same bytes
+                member.size = len(files[name])
+                member.mode = 0o644
+                tar.addfile(member, io.BytesIO(files[name]))
+    beside = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(beside, "wb") as stream:
+            stream.write(packed.getvalue())
+        os.replace(beside, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(beside)
+        raise
