@@ -1,0 +1,120 @@
+"""What is known of a GPU model: board form, NVLinks, peer-to-peer class. By PCI device id, or by name alone.
+
+The table is `data/parts.tsv`, one row per model with its source and date. Names there are normalised (`normalised`);
+a trailing `*` matches any continuation, so that `Tesla V100-SXM2-32GB-LS` is found by `v100 sxm2*`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from gpudoctor.record import KeyedRecord
+
+TABLE = Path(__file__).parent / "data" / "parts.tsv"
+
+# Classes of peer access over PCIe, as the driver grants it.
+PCIE, BRIDGE_ONLY, NONE = "pcie", "bridge", "none"
+
+_WORDS = re.compile(r"[a-z0-9]+")
+# A laptop part has the desktop part's name and other limits; a vGPU or MIG slice has the card's and none of its links.
+_OTHER = frozenset(("laptop", "mobile", "embedded", "mig", "grid"))
+_VGPU = re.compile(r"^\d+[qcab]$")  # the profile at the end of a vGPU's name: A100-40C, L40S-48Q
+
+
+class Part(KeyedRecord):
+    """One GPU model. None is unknown or, for NVLink, none: see `has_nvlink`."""
+
+    names: tuple[str, ...]
+    form: str | None  # "SXM", "PCIe", "NVL", "superchip", "display"
+    pcie_gen: int | None
+    width: int | None
+    nvlink_gen: int | None  # None: the part has no NVLink
+    links: int | None  # links that are up when everything is; a bridged card may list more that never are
+    pair_links: tuple[int, ...]  # links to one neighbour on boards that are whole: NV12 behind switches, NV4 in a mesh of four
+    link_gbs: float | None  # GB/s, one link, one direction
+    required: bool  # the board joins all links: one that is down is a fault
+    p2p: str | None  # PCIE, BRIDGE_ONLY, NONE; None unknown
+    compute_capability: str | None
+    source: str
+    date: str
+
+    @property
+    def has_nvlink(self) -> bool:
+        return self.nvlink_gen is not None
+
+    @property
+    def display_only(self) -> bool:
+        """A card that drives a screen beside the computing ones; no part of any GPU-to-GPU path worth judging."""
+        return self.form == "display"
+
+
+def normalised(name: str) -> str:
+    """`NVIDIA A100-SXM4-80GB` and lspci's `GA100 [A100 SXM4 80GB]` both to `a100 sxm4 80gb`."""
+    if "[" in name:
+        name = name[name.index("[") + 1 :].partition("]")[0]
+    words = _WORDS.findall(name.lower())
+    while words and words[0] in ("nvidia", "tesla"):
+        words = words[1:]
+    return " ".join(words)
+
+
+def find(device_id: str | None, name: str | None = None) -> Part | None:
+    """The part by PCI device id (`10de:2335`), else by name; None where the table does not know it."""
+    by_id, by_name = _index()
+    if device_id is not None and device_id.startswith("10de:"):
+        row = by_id.get(device_id[5:])
+        if row is not None:
+            return _part(row)
+    return _named(normalised(name), by_name) if name else None
+
+
+def needs_all_links(part: Part | None, name: str | None = None) -> bool:
+    """Must every NVLink of this part be up? A part that the table does not know yet is an SXM board when its name says so."""
+    if part is not None:
+        return part.required
+    return name is not None and any(w.startswith("sxm") for w in normalised(name).split())
+
+
+def _named(wanted: str, by_name: dict[str, str]) -> Part | None:
+    words = wanted.split()
+    if not words or _OTHER.intersection(words) or _VGPU.match(words[-1]):
+        return None
+    row = by_name.get(wanted)
+    while row is None and words:
+        row = by_name.get(" ".join(words) + "*")
+        words.pop()
+    return _part(row) if row else None
+
+
+@lru_cache(maxsize=1)
+def _index() -> tuple[dict[str, str], dict[str, str]]:
+    """Rows by id and by name, left as text: a run needs one or two of them."""
+    by_id: dict[str, str] = {}
+    by_name: dict[str, str] = {}
+    for row in TABLE.read_text(encoding="utf-8").splitlines()[1:]:
+        ids, names, _ = row.split("\t", 2)
+        by_id.update(dict.fromkeys(filter(None, ids.split(",")), row))
+        by_name.update(dict.fromkeys(filter(None, names.split(";")), row))
+    return by_id, by_name
+
+
+@lru_cache(maxsize=64)
+def _part(row: str) -> Part:
+    _, names, form, gen, width, nvlink, links, pair, gbs, required, p2p, capability, source, date = row.split("\t")
+    return Part(
+        names=tuple(filter(None, names.split(";"))),
+        form=form or None,
+        pcie_gen=int(gen) if gen else None,
+        width=int(width) if width else None,
+        nvlink_gen=int(nvlink) if nvlink else None,
+        links=int(links) if links else None,
+        pair_links=tuple(int(n) for n in pair.split(",") if n),
+        link_gbs=float(gbs) if gbs else None,
+        required=required == "y",
+        p2p=p2p or None,
+        compute_capability=capability or None,
+        source=source,
+        date=date,
+    )
