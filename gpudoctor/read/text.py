@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from gpudoctor.read.section import Line
 
 MAX_LINE = 1 << 16  # characters; the rest of a longer line is dropped (and the line marked cut)
+MAX_JSON = 1 << 22  # the same for the one line that a child probe prints: a host with 500 PCI functions needs 200 kB
 
 # CSI and OSC sequences, other two-character escapes; then every control character but the tab.
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|\x9b[0-?]*[ -/]*[@-~]")
@@ -47,6 +48,10 @@ def whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield rest
 
 
+def _room(text: str) -> int:
+    return MAX_JSON if text.startswith('{"probe": "gpudoctor.') else MAX_LINE
+
+
 def lines_of(chunks: Iterable[bytes], wanted: Callable[[bytes], bool] | None = None) -> Iterator[Line]:
     """Clean lines from a stream of byte chunks, never holding more than one chunk and one line.
 
@@ -75,13 +80,13 @@ def lines_of(chunks: Iterable[bytes], wanted: Callable[[bytes], bool] | None = N
         rest = parts.pop() + keep
         for part in parts:
             number += 1
-            yield Line(number, clean(part[:MAX_LINE]), len(part) > MAX_LINE)
-        if len(rest) > MAX_LINE * 4:  # a line that does not end: keep its head, forget the middle
-            rest = rest[:MAX_LINE] + rest[-2:]
+            yield Line(number, clean(part[: _room(part)]), len(part) > _room(part))
+        if len(rest) > _room(rest) * 4:  # a line that does not end: keep its head, forget the middle
+            rest = rest[: _room(rest)] + rest[-2:]
     if decoder is not None:
         rest += decoder.decode(b"", final=True)
     if rest.strip("\r"):
-        yield Line(number + 1, clean(rest[:MAX_LINE]), True)
+        yield Line(number + 1, clean(rest[: _room(rest)]), True)
 
 
 # Prefixes that nothing we parse begins with: they are taken off without asking.

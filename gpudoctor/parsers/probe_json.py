@@ -1,0 +1,84 @@
+"""One line of JSON from a child probe to values of known type: whatever it holds, nothing but `Unparsable` is raised."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from gpudoctor.read.section import Section, Unparsable
+from gpudoctor.read.text import clean
+
+SCHEMA = 1
+_DIGITS = 24  # longer integers are no reading of anything, and slow to convert
+_SHOWN = 4096
+_LARGEST = 1 << 63
+
+
+def document(section: Section, probe: str) -> dict[str, Any]:
+    """The object that the probe printed; text around it (a warning of a library) is passed over."""
+    head = f'{{"probe": "{probe}"'
+    line = next((line for line in section if line.text.startswith(head)), None)
+    if line is None:
+        raise Unparsable(f"no line of {probe} JSON")
+    try:
+        found = json.loads(line.text, parse_int=_int, parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as error:
+        raise Unparsable(f"the JSON of {probe} is cut or damaged ({type(error).__name__})") from None
+    if not isinstance(found, dict):
+        raise Unparsable(f"the JSON of {probe} is no object")
+    if whole(found.get("schema")) != SCHEMA:
+        raise Unparsable(f"the JSON of {probe} has schema {text(found.get('schema')) or found.get('schema')!r:.40}, known is {SCHEMA}")
+    return found
+
+
+def _int(digits: str) -> int | None:
+    return int(digits) if len(digits) <= _DIGITS else None
+
+
+def text(value: Any) -> str | None:
+    """A text without control characters and outer blanks; None for anything else and for an empty one."""
+    if not isinstance(value, str):
+        return None
+    return clean(value[:_SHOWN].replace("\n", " ")).strip() or None
+
+
+def lines(value: Any) -> list[str]:
+    """The lines of a text."""
+    return [clean(part) for part in value.split("\n")] if isinstance(value, str) else []
+
+
+def whole(value: Any, most: int = _LARGEST) -> int | None:
+    """An integer from 0 to `most`, given as a number or as digits."""
+    if isinstance(value, str) and value.isascii() and value.strip().isdigit() and len(value) <= _DIGITS:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 <= value <= most else None
+
+
+def number(value: Any) -> float | None:
+    """A finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def flag(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def rows(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def tables(value: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a list with their places."""
+    for place, row in enumerate(rows(value)):
+        if isinstance(row, dict):
+            yield place, row
