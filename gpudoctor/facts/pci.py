@@ -50,11 +50,17 @@ class PciDevice(Entry):
     bandwidth_limited: bool | None = None  # LBMS/ABWMgmt+ in LnkSta: bandwidth changed on its own
     slot: str | None = None  # physical slot label
     virtual: bool | None = None  # emulated by a hypervisor (Red Hat, virtio, VMware … bridges)
+    all_ones: bool | None = None  # its configuration space reads ff everywhere (lspci's "rev ff"): nothing answers there
 
     @property
     def is_gpu(self) -> bool:
         """NVIDIA display or 3D controller; NVSwitches (class 0680) and audio functions are none."""
-        return (self.class_code or "").startswith(DISPLAY) and (self.device_id or "10de").startswith("10de")
+        if not (self.class_code or "").startswith(DISPLAY):
+            return False
+        if self.device_id is not None:
+            return self.device_id.startswith("10de")
+        # lspci without -nn: a server's ASPEED display or a processor's own graphics is told by its maker's name.
+        return self.name is None or "NVIDIA" in self.name.upper()
 
     @property
     def is_nic(self) -> bool:

@@ -27,6 +27,16 @@ _TOPO_ROW = rf"^\s*(?:GPU|NIC|CPU)\d+\s+{_CELL}|^\s*(?:mlx|hfi1_|bnxt_re|irdma|r
 _TOPO_HEAD = r"^\s*GPU\d+\s+(?:GPU\d+|NIC\d+|mlx\S+|CPU Aff|NUMA Aff)|^\s*GPU0\s*$"
 _TOPO_LEGEND = r"^\s*(?:Legend:|NIC Legend:|(?:X|OK|CNS|GNS|TNS|NS|DR|U|SYS|NODE|PHB|PXB|PIX|NV#|SOC)\s*=\s|NIC\d+:\s)"
 
+# An address and what lspci prints behind it: `3D controller: …`, `"3D controller" …` (-mm), `0302: 10de:2335` (-n).
+_PCI_HEAD = r"^\s*(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] (?:\"|[A-Z][^|]{3}|3D |[0-9a-f]{4}: [0-9a-f]{4}:)"
+# Lines of a device's block from which an excerpt without its address line may begin.
+_PCI_TELLING = r"^\s*(?:Capabilities: \[\w+\] Express \(v|Kernel driver in use: |Region \d: |IOMMU group: \d|Subsystem: )"
+# Lines of a block whose indentation was lost.
+_PCI_WORDS = (
+    r"^(?:Subsystem|DeviceName|Physical Slot|Control|Status|Latency|Interrupt|NUMA node|IOMMU group|Region \d|Bus|Capabilities"
+    r"|Kernel driver in use|Kernel modules|Expansion ROM|(?:Lnk|Dev|Slt|Root)(?:Cap|Ctl|Sta)2?|ACSCap|TrErr[+-]|ClockPM[+-])[: ]"
+)
+
 # Order matters: the first format whose `starts` matches a line takes it.
 FORMATS: tuple[Format, ...] = (
     # --- JSON of our own child probes, one line each
@@ -58,9 +68,13 @@ FORMATS: tuple[Format, ...] = (
     # --- PCI
     Format(
         "lspci",
-        ("LnkSta", "LnkCap", "LnkCtl", "ACSCtl", ":00.", ":0", ".0 ", ".1 "),
-        r"^\s*(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] [\"A-Z][^|]{3,}|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s",
-        r"^\s*(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] [\"A-Z]|^\s+\S|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|^\s*\^+|^Subsystem:|^Physical Slot:|^Kernel driver in use:|^Kernel modules:",
+        (
+            "LnkSta", "LnkCap", "LnkCtl", "ACSCtl", ":00.", ":0", ".0 ", ".1 ", ".2 ", ".3 ", ".4 ", ".5 ", ".6 ", ".7 ",
+            "] Express (v", "Kernel driver in use: ", "Region ", "IOMMU group: ", "Subsystem: ",
+        ),
+        rf"{_PCI_HEAD}|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|{_PCI_TELLING}",
+        # Indented lines belong, but not those that other outputs indent too (topology headers, NVLink rows, tables, logs).
+        rf"{_PCI_HEAD}|^\s+(?!GPU\d|GPU \d|NIC\d|Link \d|[|+<]|\[ *\d+\.\d|\[\w{3} \w{3} )\S|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|^\^+|{_PCI_WORDS}",
         strangers=1,
     ),
     Format("topo-xml", ("<system version",), r"<system version=", r".", until=r"</system>"),

@@ -102,7 +102,7 @@ _PLAIN = re.compile(
     re.X,
 )
 # Prefixes that can also be content (`0: `, `node07: `): taken off only where what follows begins a known output.
-_LABEL = re.compile(r"^\s{0,3}(?P<label>\d{1,5}|[A-Za-z][\w.-]{0,62}):[ \t]")
+_LABEL = re.compile(r"^ {0,3}(?P<label>\d{1,5}|[A-Za-z][\w.-]{0,62}):[ \t]")
 
 
 def strip_prefixes(text: str) -> str:
