@@ -27,6 +27,7 @@ class Pair(Entry):
     p2p_write: str | None = None
     p2p_nvlink: str | None = None
     p2p_atomics: str | None = None
+    p2p_pcie: str | None = None  # PCIe peer access alone (`-p2p p`): NS on NVLink parts, so no verdict rests on it
     p2p_unstated: str | None = None  # a -p2p matrix whose capability the input does not name
     # True: the source cannot show NVLink (`topo -mp`, NVML's common ancestor), so its path is only the PCIe one.
     pcie_only: bool | None = None
@@ -83,6 +84,7 @@ class Nic(Entry):
     name: str  # as in the matrix: NIC0, or mlx5_0 in older drivers
     device: str | None = None  # mlx5_0
     bdf: str | None = None
+    model: str | None = None  # "MT4129", as ibstat names the part: equal models are peers
     port: int | None = None
     state: str | None = None  # "active", "down", "init", "armed"
     rate_gbps: float | None = None
@@ -148,6 +150,8 @@ class NvLink(Entry):
     recovery: int | None = None
     crc: int | None = None
     recovery_failed: int | None = None  # NVLink5's failed recoveries
+    # NVLink5's other counters under the driver's names ("Rx Errors"); corrected (FEC) and raw counts are not among them.
+    counters: tuple[tuple[str, int], ...] | None = None
     errors_before: tuple[int | None, int | None, int | None] | None = None  # replay, recovery, crc of an earlier reading
     remote_bdf: str | None = None
     remote_kind: str | None = None  # "gpu", "switch", "cpu"

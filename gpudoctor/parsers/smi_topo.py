@@ -1,8 +1,9 @@
 """`nvidia-smi topo -m`, `topo -mp` and `topo -p2p X` to Pairs, Gpus and Nics.
 
-A row is `GPU3  NV12 NV12 NV12 X … 0-23 0 N/A`; the header names the columns, but may be lost, re-flowed or missing its
-leading tab. So cells are read by their vocabulary, and the place of `X` (a row's own column) anchors a row without a
-header. Cells that ran into each other (`NODENODE`) are taken apart; a row with too few cells is a loss, not a guess.
+A row is `GPU3  NV12 NV12 NV12 X … 0-23 0 N/A`; the header names the columns, but may be lost, wrapped at the width of a
+terminal or missing its leading tab. So cells are read by their vocabulary, and the place of `X` (a row's own column)
+proves that a row fits. Cells that ran into each other (`NODENODE`) are taken apart. In a row with too few cells only
+those are read whose place X proves; the rest is a loss, not a guess.
 """
 
 from __future__ import annotations
@@ -14,161 +15,181 @@ from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.topology import P2P_WORDS, Nic, NicPath, Nics, Pair, Pairs
 from gpudoctor.model import Evidence
-from gpudoctor.read.section import Line, Section, Unparsable
+from gpudoctor.parsers.topo_matrix import ELISION, NAME, Matrix, Row, matrices
+from gpudoctor.read.section import Section, Unparsable
 
-# Longest first, or `NODE` would lose to `NS`-like prefixes; SOC is what drivers before 384 called SYS.
-_CELLS = re.compile(r"NV\d{1,2}|NODE|PIX|PXB|PHB|SYS|SOC|X|OK|CNS|GNS|TNS|NS|DR|U")
-_WHOLE = re.compile(rf"^(?:{_CELLS.pattern})+$")
-_NAME = re.compile(r"^(?:GPU|NIC)\d+$|^(?:mlx|hfi1_|bnxt_re|irdma|rocep|ibp|efa_|rdmap|nic)\S*$")
-_LEGEND = re.compile(r"^\s*(NIC\d+):\s+(\S+)\s*$")
-_NODE_LIST = re.compile(r"^\d+(?:[-,]\d+)*$")
 _P2P = frozenset(P2P_WORDS)
-
-
-class _Row:
-    def __init__(self, line: Line, name: str, cells: list[str], rest: list[str]) -> None:
-        self.line, self.name, self.cells, self.rest = line, name, cells, rest
+_CPU_LIST = re.compile(r"^\d+(?:[-,]\d+)*$")
+# `topo -p2p p` asks for PCIe peer access, which NVLink parts answer with NS: it is not the read capability.
+_CAPABILITY = {"r": "p2p_read", "w": "p2p_write", "n": "p2p_nvlink", "a": "p2p_atomics", "p": "p2p_pcie"}
+_LEGEND_END = "PIX"  # the last line of the PCIe classes; `topo -m` has NV# after it, `topo -mp` nothing
 
 
 def parse(section: Section) -> Iterator[Fact | Loss]:
-    header: list[str] | None = None
-    labels: list[str] = []
-    rows: list[_Row] = []
-    devices: dict[str, tuple[str, Line]] = {}
-    for line in section:
-        words = line.text.split()
-        legend = _LEGEND.match(line.text)
-        if legend:
-            devices[legend[1]] = (legend[2], line)
-        elif not words:
-            continue
-        elif header is None and not rows and _is_header(words):
-            header = [w for w in words if _NAME.match(w)]
-            labels = [w for w in words if not _NAME.match(w)]
-        elif _NAME.match(words[0]) and len(words) > 1:
-            row = _row(line, words)
-            if row is not None:
-                rows.append(row)
-    if not rows:
-        if header is not None:
-            raise Unparsable("a topology header without a readable row")
-        raise Unparsable("no row of a topology matrix")
-    yield from _facts(section, header, labels, rows, devices)
+    found = [matrix for matrix in matrices(section) if matrix.rows]
+    if not found:
+        raise Unparsable(f"{section.source}: a topology header without a readable row")
+    for matrix in found:
+        yield from _facts(section, matrix)
 
 
-def _is_header(words: list[str]) -> bool:
-    return bool(_NAME.match(words[0])) and all(_NAME.match(w) or not _WHOLE.match(w) for w in words)
-
-
-def _row(line: Line, words: list[str]) -> _Row | None:
-    cells: list[str] = []
-    place = 1
-    while place < len(words) and _WHOLE.match(words[place]):
-        cells.extend(_CELLS.findall(words[place]))
-        place += 1
-    return _Row(line, words[0], cells, words[place:]) if cells else None
-
-
-def _facts(
-    section: Section, header: list[str] | None, labels: list[str], rows: list[_Row], devices: dict[str, tuple[str, Line]]
-) -> Iterator[Fact | Loss]:
-    columns = header or _columns_without_header(rows)
-    complete = header is not None
+def _facts(section: Section, matrix: Matrix) -> Iterator[Fact | Loss]:
+    columns = matrix.columns or _columns_without_header(matrix.rows)
+    p2p = any(cell in _P2P for row in matrix.rows for cell in row.cells)
+    field = _p2p_field(section.command) if p2p else None
+    pcie_only = not p2p and _pcie_only(section.command, matrix)
     pairs: list[Pair] = []
     gpus: list[Gpu] = []
     paths: list[NicPath] = []
-    p2p = any(cell in _P2P for row in rows for cell in row.cells)
-    mp = not p2p and _command_says(section, "-mp")
-    field = _p2p_field(section) if p2p else None
-    for row in rows:
-        if len(row.cells) < len(columns) or (row.line.cut and not row.rest and len(row.cells) == len(columns)):
-            # Fewer cells than columns: which one is missing cannot be known.
-            if len(row.cells) < len(columns):
-                yield Loss(f"row {row.name} of the topology matrix", f"{len(row.cells)} of {len(columns)} cells ({section.source}, line {row.line.number})")
-                complete = False
+    whole = matrix.columns is not None and ELISION not in columns
+    for row in matrix.rows:
+        cells = _placed(row, columns)
+        if len(cells) < len(columns):
+            whole = False
+            yield Loss(
+                f"row {row.name} of the topology matrix",
+                f"{len(row.cells)} of {len(columns)} cells ({section.source}, line {row.line.number})",
+            )
+        origin = {"*": section.at(row.line)}
+        for place, cell in cells.items():
+            ends = (row.name, columns[place])
+            numbers = [int(name[3:]) for name in ends if re.match(r"^GPU\d+$", name)]
+            if cell in ("X", ELISION) or not numbers:
                 continue
-        evidence = section.at(row.line)
-        for name, cell in zip(columns, row.cells):
-            if not row.name.startswith("GPU"):
-                continue
-            a = int(row.name[3:])
-            if not name.startswith("GPU"):
-                if not p2p:
-                    paths.append(NicPath(gpu=a, nic=name, path="SYS" if cell == "SOC" else cell, origin={"*": evidence}))
-                continue
-            b = int(name[3:])
-            if a != b and cell != "X":
-                pairs.append(_pair(a, b, cell, field, mp, evidence))
+            if len(numbers) == 2:
+                pairs.append(_pair(min(numbers), max(numbers), cell, field, pcie_only, origin))
+            elif not p2p and all(NAME.match(name) or name in (matrix.columns or ()) for name in ends):
+                nic = next(name for name in ends if not re.match(r"^GPU\d+$", name))
+                if not nic.startswith("CPU"):
+                    paths.append(NicPath(gpu=numbers[0], nic=nic, path=_class(cell), origin=origin))
         if row.name.startswith("GPU"):
-            gpus.append(_gpu(int(row.name[3:]), row, labels, evidence))
+            gpus.append(_gpu(int(row.name[3:]), row, matrix, origin))
     if p2p and field == "p2p_unstated":
-        yield Loss("which peer-to-peer capability a matrix shows", f"{section.source} does not say whether it is -p2p r, w, n, a or p")
-    listed = {int(c[3:]) for c in columns if c.startswith("GPU")}
-    if gpus:
-        whole = complete and listed == {g.index for g in gpus}
-        yield Gpus(tuple(gpus) + tuple(Gpu(index=i, origin={"*": section.at(rows[0].line)}) for i in sorted(listed - {g.index for g in gpus})), complete=whole)
-    yield Pairs(tuple(_unique(pairs)))
-    nics = [c for c in columns if not c.startswith("GPU")] + [r.name for r in rows if not r.name.startswith("GPU") and r.name not in columns]
+        yield Loss(
+            "which peer-to-peer capability a matrix shows",
+            f"{section.source}, line {matrix.rows[0].line.number}: it does not say whether it is topo -p2p r, w, n, a or p",
+        )
+    yield from _listed(section, matrix, columns, gpus, whole)
+    yield Pairs(tuple(pairs))
+    nics = [n for n in columns if not n.startswith(("GPU", "CPU", "?", ELISION))]
+    nics += [row.name for row in matrix.rows if not row.name.startswith(("GPU", "CPU")) and row.name not in nics]
     if nics and not p2p:
-        yield Nics(tuple(_nic(section, name, devices, rows) for name in dict.fromkeys(nics)), tuple(paths))
+        yield Nics(tuple(_nic(section, name, matrix) for name in nics), tuple(paths))
 
 
-def _unique(pairs: list[Pair]) -> list[Pair]:
-    """Each cell stands twice in the matrix; the second sighting is kept too, so that a contradiction is said."""
-    return pairs
+def _placed(row: Row, columns: list[str]) -> dict[int, str]:
+    """Column number -> cell, for those cells whose place is proven."""
+    if row.name not in columns:
+        return dict(enumerate(row.cells)) if len(row.cells) == len(columns) else {}
+    own = columns.index(row.name)
+    lacking = len(columns) - len(row.cells)
+    mark = row.cells.index("X") if row.cells.count("X") == 1 else None
+    if lacking <= 0:
+        return dict(enumerate(row.cells[: len(columns)])) if mark in (own, None) else {}
+    if mark is None:
+        # An unfinished line that ends before its own column: what is there is the beginning.
+        return dict(enumerate(row.cells)) if row.unfinished and len(row.cells) <= own else {}
+    if mark == own:
+        return dict(enumerate(row.cells if row.unfinished else row.cells[: own + 1]))
+    if mark == own - lacking and not row.unfinished:
+        return {place + lacking: cell for place, cell in enumerate(row.cells) if place >= mark}
+    return {}
 
 
-def _pair(a: int, b: int, cell: str, field: str | None, mp: bool, evidence: Evidence) -> Pair:
-    low, high = min(a, b), max(a, b)
-    origin = {"*": evidence}
+def _listed(section: Section, matrix: Matrix, columns: list[str], gpus: list[Gpu], whole: bool) -> Iterator[Fact]:
+    """The GPUs of rows and header. A GPU of the header without a row is there, but nothing more is known of it."""
+    known = {g.index for g in gpus}
+    head = matrix.header or matrix.rows[0].line
+    rest = [int(c[3:]) for c in columns if re.match(r"^GPU\d+$", c) and int(c[3:]) not in known]
+    more = [Gpu(index=i, origin={"*": section.at(head)}) for i in rest]
+    if gpus or more:
+        yield Gpus((*gpus, *more), complete=whole and not rest)
+
+
+def _class(cell: str) -> str:
+    return "SYS" if cell == "SOC" else cell  # what drivers before 384 called SYS
+
+
+def _pair(a: int, b: int, cell: str, field: str | None, pcie_only: bool, origin: dict[str, Evidence]) -> Pair:
+    common: dict[str, Any] = {"a": a, "b": b, "origin": origin}
     if field is not None:
-        return Pair(a=low, b=high, origin=origin, **{field: cell})
+        return Pair(**common, **{field: cell})
     if cell.startswith("NV"):
-        return Pair(a=low, b=high, path="NVL", nvlinks=int(cell[2:]), origin=origin)
-    return Pair(a=low, b=high, path="SYS" if cell == "SOC" else cell, pcie_only=True if mp else None, origin=origin)
+        return Pair(**common, path="NVL", nvlinks=int(cell[2:]))
+    return Pair(**common, path=_class(cell), pcie_only=True if pcie_only else None)
 
 
-def _gpu(index: int, row: _Row, labels: list[str], evidence: Evidence) -> Gpu:
+def _gpu(index: int, row: Row, matrix: Matrix, origin: dict[str, Evidence]) -> Gpu:
     """The columns behind the matrix: CPU Affinity, NUMA Affinity, GPU NUMA ID. Newer drivers added the later ones."""
-    affinity = row.rest[0] if row.rest else None
-    node = row.rest[1] if len(row.rest) > 1 else None
-    if labels and "CPU" not in labels:
-        affinity = None
-    if row.line.cut and len(row.rest) <= 2:
-        # The last value of an unfinished line may itself be cut (`0-2` of `0-23`).
-        affinity, node = (affinity, None) if len(row.rest) == 2 else (None, None)
+    rest = list(row.rest)
+    affinity = node = None
+    if matrix.header is None or "CPU" in matrix.labels:
+        first = rest.pop(0) if rest else ""
+        # A blank affinity shifts the words; a list of several CPUs cannot be a node.
+        if _CPU_LIST.match(first) and (len(row.rest) >= matrix.behind or not first.isdigit()):
+            affinity = first
+        elif first != "N/A":
+            rest = []
+    if rest and (matrix.header is None or matrix.labels.count("NUMA")):
+        node = rest[0] if _CPU_LIST.match(rest[0]) else None
     return Gpu(
         index=index,
-        cpu_affinity=affinity if affinity and _NODE_LIST.match(affinity) else None,
+        cpu_affinity=affinity,
         numa_node=int(node) if node and node.isdigit() else None,
-        numa_list=node if node and _NODE_LIST.match(node) and not node.isdigit() else None,
-        origin={"*": evidence},
+        numa_list=node if node and not node.isdigit() else None,
+        origin=origin,
     )
 
 
-def _nic(section: Section, name: str, devices: dict[str, tuple[str, Line]], rows: list[_Row]) -> Nic:
-    device, line = devices.get(name, (None if re.match(r"^NIC\d+$", name) else name, rows[0].line))
+def _nic(section: Section, name: str, matrix: Matrix) -> Nic:
+    if name in matrix.devices:
+        device, line = matrix.devices[name]
+    else:
+        device, line = (None if re.match(r"^NIC\d+$", name) else name), matrix.header or matrix.rows[0].line
     return Nic(name=name, device=device, origin={"*": section.at(line)})
 
 
-def _columns_without_header(rows: list[_Row]) -> list[str]:
-    """Row names and the place of X give the columns: GPUs come first, in order, then the NICs of the rows."""
+def _columns_without_header(rows: list[Row]) -> list[str]:
+    """Row names and the place of X give the columns; a column that nothing names is `?N` and is not read."""
     width = max(len(row.cells) for row in rows)
     places = {row.cells.index("X"): row.name for row in rows if row.cells.count("X") == 1}
+    if any(name.startswith("GPU") and int(name[3:]) != place for place, name in places.items()):
+        raise Unparsable("a topology matrix without header whose rows do not fit their own columns")
+    # GPUs come first and in order: every column up to the last GPU row is one, and so is every column with an NVLink.
+    last = max((place for place, name in places.items() if name.startswith("GPU")), default=-1)
     first_nic = min((place for place, name in places.items() if not name.startswith("GPU")), default=width)
-    for place, name in places.items():
-        if name.startswith("GPU") and int(name[3:]) != place:
-            raise Unparsable("a matrix without header whose rows do not fit their own columns")
-    return [f"GPU{n}" for n in range(first_nic)] + [places.get(n, f"?{n}") for n in range(first_nic, width)]
+    for row in rows:
+        last = max(last, *(place for place, cell in enumerate(row.cells) if cell.startswith("NV")), -1)
+    numbered = [place - int(name[3:]) for place, name in places.items() if re.match(r"^NIC\d+$", name)]
+    start = numbered[0] if numbered and all(n == numbered[0] for n in numbered) else None
+    if start is not None or first_nic <= last:
+        last = max(last, (start if start is not None else first_nic) - 1)
+    names = []
+    for place in range(width):
+        if place <= last:
+            names.append(f"GPU{place}")
+        elif start is not None and place >= start:
+            names.append(f"NIC{place - start}")
+        else:
+            names.append(places.get(place, f"?{place}"))
+    return names
 
 
-def _command_says(section: Section, word: str) -> bool:
-    return section.command is not None and word in section.command.split()
+def _pcie_only(command: str | None, matrix: Matrix) -> bool:
+    """`topo -mp` leaves NVLink out by design: told by the command, or by a legend without its NV# line."""
+    if any(cell.startswith("NV") for row in matrix.rows for cell in row.cells):
+        return False
+    words = (command or "").split()
+    if "-mp" in words or "--matrix_pci" in words:
+        return True
+    return _LEGEND_END in matrix.legend and "NV#" not in matrix.legend
 
 
-def _p2p_field(section: Section) -> str:
-    words = (section.command or "").split()
-    if "-p2p" in words[:-1]:
-        capability = words[words.index("-p2p") + 1][:1]
-        return {"r": "p2p_read", "w": "p2p_write", "n": "p2p_nvlink", "a": "p2p_atomics"}.get(capability, "p2p_unstated")
+def _p2p_field(command: str | None) -> str:
+    words = (command or "").split()
+    for flag, capability in zip(words, words[1:], strict=False):
+        if flag in ("-p2p", "--p2pstatus") and capability in _CAPABILITY:
+            return _CAPABILITY[capability]
     return "p2p_unstated"
+
+

@@ -1,0 +1,182 @@
+"""`nvidia-smi -L` and every form of `nvidia-smi nvlink` to NvLinks and Gpus.
+
+All begin with a line per GPU. What follows tells them apart: states (`Link 0: 26.562 GB/s`), error counters (three lines
+a link, or NVLink5's dozen), remote ends, capabilities, or nothing (`-L`). Authors shorten them: `[...]` for left-out
+links, `Links 0-2, 4-5: Replay/Recovery/CRC Errors: 0` for equal ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from gpudoctor.bdf import normalise
+from gpudoctor.facts.base import Fact, Loss
+from gpudoctor.facts.gpu import Gpu, Gpus
+from gpudoctor.facts.topology import NvLink, NvLinkGpu, NvLinks
+from gpudoctor.model import Evidence
+from gpudoctor.read.section import Line, Section, Unparsable
+
+_GPU = re.compile(r"^\s*GPU (\d+): (?:(.{1,80}?) \(UUID: ([^)]*)(\)?)|(.*))")
+_UUID = re.compile(r"^GPU-[0-9a-fA-F-]{30,}$")
+_LINKS = re.compile(r"^\s*Links? ((?:\d+(?:-\d+)?)(?:, ?\d+(?:-\d+)?)*)(: ?|, )(.*)$")
+_SPEED = re.compile(r"^(\d+(?:\.\d+)?) ?GB/s")
+_REMOTE = re.compile(r"^(?:Remote Device )?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?:: Link \d+)?\s*$")
+_COUNTER = re.compile(r"([A-Z][A-Za-z/ ]*?(?: Errors?| events| discards)): (\d+)")
+_DOTS = re.compile(r"^\s*(?:\[(?:\.{2,}|…)\]|\.{3,}|…)\s*$")
+_ALL_INACTIVE = "Unable to retrieve NVLink information as all links are inactive"
+_MAX_LINK = 64  # no part has more than 18; a hostile range is not spelled out
+_OLD = {"Replay": "replay", "Recovery": "recovery", "CRC": "crc"}
+# NVLink5 (drivers from 570) has other counters. FEC, BER and raw lane counts grow on a healthy link and are left out.
+_NEW = {"Link recovery failed events": "recovery_failed", "Total link recovery events": "recovery"}
+_HARD = (
+    "Malformed packet Errors", "Buffer overrun Errors", "Rx Errors", "Rx remote Errors", "Rx General Errors",
+    "Local link integrity Errors", "Tx discards", "Link recovery successful events", "Effective Errors", "Symbol Errors",
+)  # fmt: skip
+
+
+class _Gpu:
+    """What was read of one GPU."""
+
+    def __init__(self, number: int, name: str | None, uuid: str | None, evidence: Evidence) -> None:
+        self.number, self.name, self.uuid, self.evidence = number, name, uuid, evidence
+        self.links: dict[int, dict[str, Any]] = {}
+        self.all_inactive: Evidence | None = None
+        self.elided = False
+        self.rows = 0  # lines of any kind below the GPU's own
+        self.followed = False  # another GPU's line came after it: its list is whole
+
+
+def parse(section: Section) -> Iterator[Fact | Loss]:
+    gpus: list[_Gpu] = []
+    homeless: list[Line] = []
+    states = False
+    for line in section:
+        header = _GPU.match(line.text)
+        if header:
+            gpu = _begin(section, line, header)
+            if gpu is None:
+                continue
+            if gpus:
+                gpus[-1].followed = True
+            # A second listing of the same GPU adds to the first (`-s`, then `-e`); it is the one being filled now.
+            known = next((g for g in gpus if (g.number, g.uuid) == (gpu.number, gpu.uuid)), None)
+            if known is not None:
+                gpus.remove(known)
+            gpus.append(known or gpu)
+        elif _DOTS.match(line.text):
+            if gpus:
+                gpus[-1].elided = True
+        elif _LINKS.match(line.text) or _ALL_INACTIVE in line.text:
+            states = True
+            if gpus:
+                _take(section, gpus[-1], line)
+            else:
+                homeless.append(line)
+        elif gpus and line.text.strip():
+            gpus[-1].rows += 1
+    if homeless:
+        yield Loss("NVLinks of a GPU whose own line is missing", f"{section.source}, lines {homeless[0].number}-{homeless[-1].number}")
+    if not gpus:
+        if homeless:
+            return
+        raise Unparsable(f"{section.source}: no GPU and no link in it")
+    words = (section.command or "").split()
+    if not states and "nvlink" not in words:
+        cut = section.lines[-1].cut or any(g.elided for g in gpus)
+        yield Gpus(
+            tuple(Gpu(index=g.number, name=g.name, uuid=g.uuid, origin={"*": g.evidence}) for g in gpus),
+            complete=not cut and ("-L" in words or "--list-gpus" in words),
+        )
+        return
+    listing = {"-s", "--status", "-e", "--errorcounters"} & set(words)
+    yield NvLinks(
+        tuple(NvLink(gpu=g.number, link=n, **values) for g in gpus for n, values in sorted(g.links.items())),
+        tuple(_about(g, bool(listing), section) for g in sorted(gpus, key=lambda g: g.number)),
+    )
+
+
+def _begin(section: Section, line: Line, header: re.Match[str]) -> _Gpu | None:
+    number, name, uuid, closed, bare = header.groups()
+    if name is None and line.cut:
+        return None
+    whole = uuid if closed and _UUID.match(uuid or "") else None
+    return _Gpu(int(number), (name or bare or "").strip() or None, whole, section.at(line))
+
+
+def _numbers(text: str) -> list[int]:
+    """`0-2, 4-5` -> [0, 1, 2, 4, 5]."""
+    out: list[int] = []
+    for part in text.split(","):
+        low, _, high = part.strip().partition("-")
+        first, last = int(low), int(high or low)
+        if first <= last <= _MAX_LINK:
+            out += range(first, last + 1)
+    return out
+
+
+def _take(section: Section, gpu: _Gpu, line: Line) -> None:
+    gpu.rows += 1
+    if _ALL_INACTIVE in line.text:
+        gpu.all_inactive = section.at(line)
+        return
+    found = _LINKS.match(line.text)
+    assert found is not None
+    values = {} if found[2] == ", " else _values(found[3], line)
+    for number in _numbers(found[1]):
+        link = gpu.links.setdefault(number, {"origin": {"*": section.at(line)}})
+        if {*_OLD.values()} & values.keys() & link.keys() and "errors_before" not in link:
+            # The same counter again: a later reading of the same links. What matters is how much it grew.
+            link["errors_before"] = tuple(link.pop(name, None) for name in _OLD.values())
+        older = dict(link.get("counters") or ())
+        link.update(values)
+        if "counters" in values:
+            link["counters"] = tuple({**older, **dict(values["counters"])}.items())
+        link["origin"] = {**link["origin"], **{name: section.at(line) for name in values}}
+
+
+def _values(text: str, line: Line) -> dict[str, Any]:
+    """What stands behind `Link 3: `."""
+    low = text.strip().lower()
+    speed = _SPEED.match(text)
+    if speed:
+        return {"active": True, "speed_gbs": float(speed[1])}
+    if low.strip("<>") == "inactive":
+        return {"active": False}
+    if low.strip("<>") in ("sleep", "sleeping"):
+        return {"active": True, "sleeping": True}
+    remote = _REMOTE.match(text)
+    if remote:
+        return {"remote_bdf": normalise(remote[1])}
+    if "Lane" in text or "FEC" in text or "BER" in text or text.startswith("Raw"):
+        return {}
+    values: dict[str, Any] = {}
+    counters: list[tuple[str, int]] = []
+    for name, digits in ((m[1], m[2]) for m in _COUNTER.finditer(text)):
+        if line.cut and text.endswith(digits) and digits != "0":
+            continue  # the number may go on
+        if name in _NEW:
+            values[_NEW[name]] = int(digits)
+        elif name in _HARD:
+            counters.append((name, int(digits)))
+        else:
+            values.update({_OLD[part]: int(digits) for part in name.removesuffix(" Errors").split("/") if part in _OLD})
+    if counters:
+        values["counters"] = tuple(counters)
+    return values
+
+
+def _about(gpu: _Gpu, listing: bool, section: Section) -> NvLinkGpu:
+    numbers = sorted(gpu.links)
+    whole = gpu.followed or section.live
+    gaps = numbers != list(range(len(numbers)))
+    return NvLinkGpu(
+        gpu=gpu.number,
+        name=gpu.name,
+        uuid=gpu.uuid,
+        all_inactive=True if gpu.all_inactive else None,
+        no_nvlink=True if listing and whole and not gpu.rows and not gpu.elided else None,
+        elided=True if gpu.elided or gaps or section.lines[-1].cut and not gpu.followed else None,
+        origin={"*": gpu.evidence, **({"all_inactive": gpu.all_inactive} if gpu.all_inactive else {})},
+    )
