@@ -69,6 +69,7 @@ class Gpu(Entry):
     fabric_status: str | None = None  # "success", or an error's words
     fabric_health: str | None = None
     c2c: bool | None = None  # NVLink-C2C to a Grace CPU: PCIe is then not the path to the host
+    recovery_action: str | None = None  # what the driver asks for: "reset", "reboot", "drain and reset"; None: nothing
     error: str | None = None  # the driver's words when the GPU does not answer ("GPU is lost", "Unable to determine …")
 
     @property
@@ -118,6 +119,11 @@ class Gpus(Fact):
 
     def __len__(self) -> int:
         return len(self.gpus)
+
+    @property
+    def listed(self) -> tuple[Gpu, ...]:
+        """Those the driver itself names: a list that only the bus gave has neither index nor UUID."""
+        return tuple(g for g in self.gpus if g.index is not None or g.uuid is not None)
 
     def by_index(self, index: int) -> Gpu | None:
         return next((g for g in self.gpus if g.index == index), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
+from gpudoctor import cpulist
 from gpudoctor.facts.base import Contradiction, Entry, Fact, merge_entry, merge_keyed
 
 
@@ -28,6 +29,15 @@ class Numa(Fact):
     def with_cpus(self) -> tuple[NumaNode, ...]:
         """Nodes one can bind to; a node without CPUs (Grace's GPU memory) is none."""
         return tuple(n for n in self.nodes if n.cpus)
+
+    def node_of(self, cpus: frozenset[int] | None) -> int | None:
+        """The one node that has all these CPUs; None where they span several, or belong to none."""
+        homes = {n.id for n in self.nodes if cpus and (cpulist.parse(n.cpus) or frozenset()) & cpus}
+        return homes.pop() if len(homes) == 1 else None
+
+    def cpus_of(self, node: int | None) -> frozenset[int]:
+        """The CPUs of one node; empty where the node is not known."""
+        return next((cpulist.parse(n.cpus) or frozenset() for n in self.nodes if n.id == node), frozenset())
 
     @classmethod
     def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> Numa:

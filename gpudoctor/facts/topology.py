@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from gpudoctor.facts.base import Contradiction, Entry, Fact, merge_entry, merge_keyed
+from gpudoctor.record import replace
 
 # nvidia-smi's path classes, nearest first. NV# is written NVL with the count beside it.
 PATHS = ("NVL", "PIX", "PXB", "PHB", "NODE", "SYS")
 # The driver's answers to `topo -p2p`.
 P2P_WORDS = ("OK", "CNS", "GNS", "TNS", "NS", "DR", "U")
-from gpudoctor.record import replace
 
 
 class Pair(Entry):
