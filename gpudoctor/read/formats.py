@@ -46,18 +46,33 @@ FORMATS: tuple[Format, ...] = (
     Format("job-json", ('"gpudoctor.job"',), r'^\{"probe": "gpudoctor\.job"', r"$^", until=r"."),
     # --- nvidia-smi
     Format("smi-topo", ("GPU", "NIC", "mlx"), f"{_TOPO_HEAD}|{_TOPO_ROW}", f"{_TOPO_HEAD}|{_TOPO_ROW}|{_TOPO_LEGEND}", strangers=1, first=_TOPO_HEAD, joins=False),
-    Format("smi-qx", ("<nvidia_smi_log>",), r"<nvidia_smi_log>", r".", until=r"</nvidia_smi_log>"),
+    # Tags belong, so that an XML without its end does not swallow what follows; a wrapped value may stand on its own line.
+    Format(
+        "smi-qx",
+        ("<nvidia_smi_log>", "<gpu id="),
+        r'<nvidia_smi_log>|^\s*<gpu id="[0-9A-Fa-f:.]+">',
+        r"^\s*<|^\s*\[?\.{3}",
+        strangers=3,
+        until=r"</nvidia_smi_log>",
+    ),
     Format(
         "smi-q",
-        ("NVSMI LOG", "Attached GPUs", "GPU 0", "Product Name"),
-        r"^=+NVSMI LOG=+|^Attached GPUs\s+:|^GPU [0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s*$",
-        r"^\s*[\w(][^|]{0,60}\s*:(?:\s|$)|^GPU [0-9A-Fa-f]{8}:|^\s{4,}\S|^\s*\[\.{3}\]|^\s*\.{3,}",
-        strangers=2,
+        ("NVSMI LOG", "Attached GPUs", "Driver Version", "GPU 0"),
+        r"^\s*=+NVSMI LOG=+|^\s*Attached GPUs\s+:|^\s*Driver Version\s+: \d|^\s*GPU [0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s*$",
+        # A leaf has a space before its colon (lspci's and lscpu's lines have none), a heading has no colon at all.
+        r"^\s*[\w(][^|:]{0,80}\s:(?:\s|$)|^\s*GPU [0-9A-Fa-f]{4,8}:|^(?!\s*(?:GPU|NIC)\d)\s+[A-Za-z][^|:<]{0,60}$|^\s*\[?\s?\.{3}",
+        strangers=3,
         first=r"^=+NVSMI LOG=+",
         joins=False,
     ),
     Format("smi-csv", ("pci.bus_id", "pcie.link", "index,", "name,"), r"^\s*(?:index|name|uuid|pci\.bus_id|gpu_bus_id|timestamp|driver_version|count)\s*,\s*[a-z_.]+(?:\s\[\S+\])?\s*(?:,|$)", r"^[^,]{1,80}(?:,[^,]{0,120})+$"),
     Format("smi-table", ("NVIDIA-SMI",), r"\|\s*NVIDIA-SMI\s|^NVIDIA-SMI\s[\d.]+|NVIDIA-SMI has failed", r"^\s*[|+]|WARNING: infoROM|^\s*$", strangers=1, first=r"\|\s*NVIDIA-SMI\s", joins=False),
+    # What nvidia-smi says instead of an answer, or below one.
+    Format(
+        "smi-failure",
+        ("Unable to determine the device handle", "Failed to initialize NVML", "infoROM is corrupted"),
+        r"Unable to determine the device handle for|Failed to initialize NVML|WARNING: infoROM is corrupted at gpu",
+    ),
     # `nvidia-smi -L` and every form of `nvidia-smi nvlink` begin alike: a line per GPU. The parser tells them apart.
     Format(
         "smi-nvlink",

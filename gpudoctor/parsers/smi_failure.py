@@ -1,0 +1,58 @@
+"""What nvidia-smi prints instead of an answer: the driver's own words, to Driver and, where it names one, a lost GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpudoctor.bdf import PATTERN, normalise
+from gpudoctor.facts.base import Fact, Loss
+from gpudoctor.facts.gpu import Driver, DriverEntry, Gpu, Gpus
+from gpudoctor.read.section import Line, Section
+
+FAILURE = re.compile(
+    r"NVIDIA-SMI has failed|(?:couldn't|could not) communicate with the NVIDIA driver|Failed to initialize NVML"
+    r"|Driver/library version mismatch|NVIDIA-SMI couldn't find|Failed to properly shut down NVML",
+    re.I,
+)
+_NONE_FOUND = re.compile(r"^\s*No devices were found", re.I)
+# `… for GPU 0000:04:00.0: Unknown Error`, `GPU3: 0000:5F:00.0: GPU is lost.  Reboot …`, `GPU2: Unknown Error`
+_HANDLE = re.compile(
+    rf"Unable to determine the device handle for\s+(?:GPU|gpu)\s?(?:(?P<bdf>{PATTERN})|(?P<index>\d{{1,3}})(?::\s*(?P<at>{PATTERN}))?)"
+    r":\s*(?P<words>\S.{0,200})"
+)
+_INFOROM = re.compile(rf"WARNING: infoROM is corrupted at gpu (?P<bdf>{PATTERN})", re.I)
+
+
+def parse(section: Section) -> Iterator[Fact | Loss]:
+    """Such lines on their own, in any text."""
+    yield from failures(section)
+
+
+def failures(section: Section) -> Iterator[Fact]:
+    """Facts of the failure lines in one output; nothing where there are none."""
+    silent: list[Line] = []
+    lost: list[Gpu] = []
+    for line in section:
+        if FAILURE.search(line.text):
+            silent.append(line)
+        handle = _HANDLE.search(line.text)
+        if handle is not None and not line.cut:
+            lost.append(
+                Gpu(
+                    index=int(handle["index"]) if handle["index"] else None,
+                    bdf=normalise(handle["bdf"] or handle["at"] or ""),
+                    error=f"Unable to determine the device handle: {handle['words'].strip()}",
+                    origin={"*": section.at(line)},
+                )
+            )
+        inforom = _INFOROM.search(line.text)
+        if inforom is not None:
+            lost.append(Gpu(bdf=normalise(inforom["bdf"]), inforom_corrupted=True, origin={"*": section.at(line)}))
+    if silent:
+        words = " ".join(" ".join(line.text.split()) for line in silent)
+        yield Driver(DriverEntry(failure=words[:400], origin={"*": section.at(silent[0])}))
+    if lost:
+        yield Gpus(tuple(lost), complete=False)
+    elif any(_NONE_FOUND.match(line.text) for line in section):
+        yield Gpus((), attached=0)
