@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.gpu import Gpu, Gpus
@@ -113,7 +114,8 @@ def _class(cell: str) -> str:
 def _pair(a: int, b: int, cell: str, field: str | None, pcie_only: bool, origin: dict[str, Evidence]) -> Pair:
     common: dict[str, Any] = {"a": a, "b": b, "origin": origin}
     if field is not None:
-        return Pair(**common, **{field: cell})
+        common[field] = cell
+        return Pair(**common)
     if cell.startswith("NV"):
         return Pair(**common, path="NVL", nvlinks=int(cell[2:]))
     return Pair(**common, path=_class(cell), pcie_only=True if pcie_only else None)
@@ -142,11 +144,12 @@ def _gpu(index: int, row: Row, matrix: Matrix, origin: dict[str, Evidence]) -> G
 
 
 def _nic(section: Section, name: str, matrix: Matrix) -> Nic:
+    """Its device stands in the legend; drivers before 470 have no numbers and name the device itself."""
     if name in matrix.devices:
         device, line = matrix.devices[name]
-    else:
-        device, line = (None if re.match(r"^NIC\d+$", name) else name), matrix.header or matrix.rows[0].line
-    return Nic(name=name, device=device, origin={"*": section.at(line)})
+        return Nic(name=name, device=device, origin={"*": section.at(line)})
+    numbered = re.match(r"^NIC\d+$", name)
+    return Nic(name=name, device=None if numbered else name, origin={"*": section.at(matrix.header or matrix.rows[0].line)})
 
 
 def _columns_without_header(rows: list[Row]) -> list[str]:

@@ -1,0 +1,54 @@
+"""Lines of an environment (`env`, `export -p`) or of nccl.conf to Settings.
+
+An environment holds secrets, so only names on a list are read, and a value that looks like a secret is not kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpudoctor.facts.base import Fact, Loss
+from gpudoctor.facts.system import Setting, Settings
+from gpudoctor.read.section import Section, Unparsable
+
+_ROW = re.compile(r"""^\s*(?:export\s+|declare\s+-x\s+)?([A-Z][A-Z0-9_]*)\s*=\s*("[^"]*"|'[^']*'|\S*)\s*;?\s*(?:\#.*)?$""")
+_ALLOWED = re.compile(
+    r"^(?:NCCL_[A-Z0-9_]+|TORCH_NCCL_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|NVIDIA_VISIBLE_DEVICES|OMP_NUM_THREADS)$"
+)
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|AUTH")
+_SECRET_VALUE = re.compile(r"://[^/\s]*@|(?:^|[^A-Za-z])(?:hf|ghp|sk|xox[bp])[_-][A-Za-z0-9]{16,}")
+_MAX_VALUE = 400
+HIDDEN = "(hidden)"
+
+
+def parse(section: Section) -> Iterator[Fact | Loss]:
+    scope = _scope(section)
+    found: dict[str, Setting] = {}
+    for line in section:
+        row = _ROW.match(line.text)
+        if row is None or not _ALLOWED.match(row[1]):
+            continue
+        name, value = row.groups()
+        if line.cut and value[-1:] not in ("'", '"') and line.text[-1:] not in (" ", "\t"):
+            yield Loss(f"the value of {name}", f"{section.source}, line {line.number}: cut off")
+            continue
+        value = value[1:-1] if value[:1] in ("'", '"') and value[:1] == value[-1:] and len(value) > 1 else value
+        if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value) or len(value) > _MAX_VALUE:
+            value = HIDDEN
+        # The last line of a name wins, in a shell as in nccl.conf.
+        found[name] = Setting(name=name, value=value, scope=scope, origin={"*": section.at(line, f"{name}={value}")})
+    if not found:
+        raise Unparsable(f"{section.source}: no setting of NCCL or CUDA")
+    yield Settings(tuple(found.values()))
+
+
+def _scope(section: Section) -> str:
+    """The file that was shown, told by the command or by the path that was given."""
+    for words in ((section.command or "").split(), [section.source]):
+        for word in words:
+            if word.endswith("/.nccl.conf"):
+                return "~/.nccl.conf"
+            if word.endswith("/etc/nccl.conf"):
+                return "/etc/nccl.conf"
+    return "environment"

@@ -1,0 +1,44 @@
+"""`ulimit -a` and /proc/PID/limits to Limits. A bare `ulimit -l` is a number without a name, and not read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from gpudoctor.facts.base import Fact, Loss
+from gpudoctor.facts.system import Limits, LimitsEntry
+from gpudoctor.model import Evidence
+from gpudoctor.read.section import Section, Unparsable
+
+_VALUE = r"(?P<value>unlimited|\d+)\s*$"
+_ROWS = (
+    # bash, then zsh (`-l: locked-in-memory size (kbytes)`) and dash (`locked memory (kbytes)`)
+    ("memlock", re.compile(rf"^\s*max locked memory\s+\((?P<unit>kbytes), -l\)\s+{_VALUE}")),
+    ("memlock", re.compile(rf"^\s*(?:-l: )?locked(?:-in-memory| memory)(?: size)?\s+\((?P<unit>kbytes|kb)\)\s+{_VALUE}", re.I)),
+    ("stack", re.compile(rf"^\s*stack size\s+\((?P<unit>kbytes), -s\)\s+{_VALUE}")),
+    ("memlock", re.compile(r"^\s*Max locked memory\s+(?P<value>unlimited|\d+)\s+\S+\s+(?P<unit>bytes)")),
+    ("stack", re.compile(r"^\s*Max stack size\s+(?P<value>unlimited|\d+)\s+\S+\s+(?P<unit>bytes)")),
+)
+
+
+def parse(section: Section) -> Iterator[Fact | Loss]:
+    values: dict[str, Any] = {}
+    origin: dict[str, Evidence] = {}
+    for line in section:
+        for what, pattern in _ROWS:
+            row = pattern.match(line.text)
+            if row is None:
+                continue
+            value = row["value"]
+            if line.cut and value.isdigit() and line.text.endswith(value):
+                yield Loss(f"the limit of {what}", f"{section.source}, line {line.number}: cut off")
+                continue
+            origin[f"{what}_unlimited"] = section.at(line)
+            values[f"{what}_unlimited"] = value == "unlimited"
+            if what == "memlock" and value.isdigit():
+                values["memlock_bytes"] = int(value) * (1 if row["unit"] == "bytes" else 1024)
+                origin["memlock_bytes"] = section.at(line)
+    if not values:
+        raise Unparsable(f"{section.source}: no limit that matters here")
+    yield Limits(LimitsEntry(**values, origin=origin))
