@@ -26,6 +26,7 @@ class Intake(KeyedRecord):
     missing: tuple[Missing, ...]
     unknown: tuple[str, ...]
     recognised: int  # sections that yielded facts
+    captured_at: str | None = None  # of the first snapshot that says
 
 
 class _Pile:
@@ -37,6 +38,7 @@ class _Pile:
         self.missing: list[Missing] = []
         self.unknown: list[str] = []
         self.recognised = 0
+        self.captured_at: str | None = None
 
     def add(self, section: Section) -> bool:
         """Parse one section; True when it gave facts."""
@@ -69,6 +71,7 @@ def take(snapshots: Sequence[Snapshot] = (), sources: Iterable[Source] = ()) -> 
 def _take_snapshot(pile: _Pile, snapshot: Snapshot) -> None:
     from gpudoctor.collect.capture import ended, outcomes_of, sections_of
 
+    pile.captured_at = pile.captured_at or snapshot.captured_at
     pile.by_host.setdefault(snapshot.host, []).extend((outcomes_of(snapshot.captures), *snapshot.losses))
     pile.tried.setdefault(snapshot.host, {}).update(
         {c.probe.id: f"`{c.probe.shown}`: {ended(c)}" for c in snapshot.captures}
@@ -134,6 +137,7 @@ def _joined(pile: _Pile) -> Intake:
         missing=tuple(dict.fromkeys(missing)),
         unknown=tuple(pile.unknown),
         recognised=pile.recognised,
+        captured_at=pile.captured_at,
     )
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from gpudoctor.ingest import Intake, take
-from gpudoctor.record import KeyedRecord
+from gpudoctor.record import KeyedRecord, replace
+
+if TYPE_CHECKING:
+    from gpudoctor.collect.capture import Snapshot
+    from gpudoctor.read.source import Source
 
 C = TypeVar("C", bound=Callable[..., Any])
 PROBE_DIR = "GPUDOCTOR_PROBE_DIR"
@@ -38,35 +45,81 @@ def source_options(command: C) -> C:
     return command
 
 
+def snapshot_of_host(job: bool, timeout: float) -> tuple[Snapshot, bool]:
+    """This host, or the recorded one that stands in for it; True where --timeout cut the look short."""
+    from gpudoctor.collect.collector import collect, replay
+
+    recorded = os.environ.get(PROBE_DIR)
+    if not recorded:
+        return collect(job=job, deadline_s=timeout, meanwhile=_get_ready)
+    try:
+        return replay(recorded, job=job), False
+    except OSError as error:
+        raise click.UsageError(f"{PROBE_DIR}={recorded}: {error.strerror or error}") from error
+
+
+def _get_ready() -> None:
+    """Import what the answers need while the probes are still at work: on a sound host this costs no time at all."""
+    import gpudoctor.judge  # noqa: F401
+    from gpudoctor.collect.probes import PROBES
+    from gpudoctor.read.formats import parser_module
+
+    for kind in {p.kind for p in PROBES if p.kind and not p.optional}:
+        with suppress(ImportError):  # said where the section is parsed
+            importlib.import_module(parser_module(kind))
+
+
 def look(paths: tuple[str, ...], live: bool, job: bool, timeout: float) -> Look:
     """Read everything that was asked for. Raises click.UsageError for a path that cannot be opened."""
+    from gpudoctor.read.source import Unreadable, open_all
+
     started = time.monotonic()
+    clock = _Clock(started + timeout)
     snapshots = []
     notes: list[str] = []
-    timed_out = False
-    if live or not paths:
-        from gpudoctor.collect.collector import collect, replay
-
-        recorded = os.environ.get(PROBE_DIR)
-        if recorded:
-            try:
-                snapshot = replay(recorded, job=job)
-            except OSError as error:
-                raise click.UsageError(f"{PROBE_DIR}={recorded}: {error.strerror or error}") from error
-            notes.append(f"every probe was answered from {recorded} ({PROBE_DIR}), not from this host")
-        else:
-            snapshot, timed_out = collect(job=job, deadline_s=timeout)
-        snapshots.append(snapshot)
+    sources: Iterable[Source] = open_all(paths)
     try:
-        from gpudoctor.read.source import Unreadable, open_all
-
-        intake = take(snapshots, open_all(paths))
+        if live or not paths:
+            sources = list(sources)  # a path that cannot be opened is said before the probes run
+            snapshot, clock.over = snapshot_of_host(job, timeout)
+            if snapshot.replayed_from:
+                notes.append(f"every probe was answered from {snapshot.replayed_from} ({PROBE_DIR}), not from this host")
+            snapshots.append(snapshot)
+        intake = take(snapshots, clock.watch(sources))
     except Unreadable as error:
         raise click.UsageError(f"cannot read {error}") from error
     source: dict[str, object] = {"kind": "live" if snapshots else "recorded", "paths": list(paths)}
-    captured = next((s.captured_at for s in snapshots if s.captured_at), None)
+    captured = next((s.captured_at for s in snapshots if s.captured_at), intake.captured_at)
     if captured:
         source["captured_at"] = captured
     return Look(
-        intake=intake, source=source, seconds=time.monotonic() - started, timed_out=timed_out, notes=tuple(notes)
+        intake=intake, source=source, seconds=time.monotonic() - started, timed_out=clock.over, notes=tuple(notes)
     )
+
+
+class _Clock:
+    """Ends the reading of sources at a moment; `over` says that it did."""
+
+    def __init__(self, until: float) -> None:
+        self.until = until
+        self.over = False
+
+    def watch(self, sources: Iterable[Source]) -> Iterator[Source]:
+        from gpudoctor.read.source import Document
+
+        for source in sources:
+            if self._late():
+                return
+            if isinstance(source, Document):
+                source = replace(source, chunks=partial(self._chunks, source.chunks))
+            yield source
+
+    def _chunks(self, chunks: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
+        for chunk in chunks():
+            if self._late():
+                return
+            yield chunk
+
+    def _late(self) -> bool:
+        self.over = self.over or time.monotonic() > self.until
+        return self.over
