@@ -24,7 +24,7 @@ _VGPU = re.compile(r"^\d+[qcab]$")  # the profile at the end of a vGPU's name: A
 
 
 class Part(KeyedRecord):
-    """One GPU model. None is unknown or, for NVLink, none: see `has_nvlink`."""
+    """One GPU model. None is unknown or, for NVLink, none: see `nvlink`."""
 
     names: tuple[str, ...]
     form: str | None  # "SXM", "PCIe", "NVL", "superchip", "display"
@@ -35,14 +35,20 @@ class Part(KeyedRecord):
     pair_links: tuple[int, ...]  # links to one neighbour on boards that are whole: NV12 behind switches, NV4 in a mesh of four
     link_gbs: float | None  # GB/s, one link, one direction
     required: bool  # the board joins all links: one that is down is a fault
-    p2p: str | None  # PCIE, BRIDGE_ONLY, NONE; None unknown
+    p2p_class: str | None  # PCIE, BRIDGE_ONLY, NONE; None unknown
     compute_capability: str | None
     source: str
     date: str
 
     @property
-    def has_nvlink(self) -> bool:
+    def nvlink(self) -> bool:
+        """Has the part NVLink, be it on the board or by a bridge?"""
         return self.nvlink_gen is not None
+
+    @property
+    def p2p(self) -> bool | None:
+        """Does the driver let it reach a peer's memory over PCIe? None unknown."""
+        return None if self.p2p_class is None else self.p2p_class == PCIE
 
     @property
     def display_only(self) -> bool:
@@ -113,7 +119,7 @@ def _part(row: str) -> Part:
         pair_links=tuple(int(n) for n in pair.split(",") if n),
         link_gbs=float(gbs) if gbs else None,
         required=required == "y",
-        p2p=p2p or None,
+        p2p_class=p2p or None,
         compute_capability=capability or None,
         source=source,
         date=date,

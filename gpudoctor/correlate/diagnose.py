@@ -89,6 +89,8 @@ def _nearness(gpus_of: Mapping[tuple[str | None, str], frozenset[str]]) -> Calla
             return True
         if scope == "same":
             return cause.subject == effect.subject
+        if cause.subject == "host":  # said of all GPUs at once
+            return True
         return bool(concerned(cause) & concerned(effect))
 
     return near

@@ -1,0 +1,253 @@
+"""Inactive NVLinks: read from the link listing, or inferred from a matrix whose counts do not fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from gpudoctor.checkers.base import BaseChecker
+from gpudoctor.checkers.nvlink_matrix import MatrixFault, matrix_faults
+from gpudoctor.checkers.nvlink_view import (
+    Card,
+    Links,
+    cards,
+    computing,
+    left_out,
+    listing,
+    many,
+    nvl_pairs,
+    repair_steps,
+)
+from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.store import FactView
+from gpudoctor.facts.system import Platform
+from gpudoctor.facts.topology import NvLinks, Pairs
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, POSSIBLE, CannotTell, Cause, Evidence, Finding, Step
+
+DOWN = Cause(
+    "GD401",
+    "nvlink-down",
+    "NVLinks that should be up are inactive",
+    "error; a PCIe card with every link inactive: note",
+    "On an SXM board every NVLink is wired to a switch or to a neighbour and trains when the driver loads, so an inactive one "
+    "is a fault of that link, of one of its two ends, or of the fabric's set-up. NCCL counts the links that are up and leaves "
+    "out the others without a word: one of 18 down costs every ring through that GPU a link's share, and a GPU without any "
+    "falls back to PCIe and drags the whole job to that rate. A card that takes a bridge lists its links as inactive when no "
+    "bridge is fitted, which is no fault; some of them up and some down is a bridge that does not sit. Cards are compared only "
+    "with cards of the same device id. Boards with fewer links by design are in order: H800 and A800 have eight, an H100 PCIe "
+    "card shows 12 of its 17 or 18 up with all three bridges, boards of four GPUs have NV4 or NV6 per pair, and a V100 cube "
+    "mesh mixes NV1, NV2 and none. A link that sleeps to save power is up.",
+    "nvidia-smi nvlink -s; nvidia-smi topo -m",
+    "Reset, then power cycle, then swap to see whether the fault stays with the GPU or the board. No option of nvidia-smi "
+    "switches links on.",
+)
+
+
+class NvLinkDown(BaseChecker):
+    """Judges each GPU by its own link listing first; the matrix speaks where no listing does."""
+
+    name: ClassVar[str] = "nvlink-down"
+    causes = (DOWN,)
+    any_of = (NvLinks, Pairs)
+    wants = (Gpus, Platform)
+
+    def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
+        links, pairs, gpus = facts.get(NvLinks), facts.get(Pairs), facts.get(Gpus)
+        known = computing(cards(gpus, links, pairs))
+        states = {i: listing(links, i) for i in known}
+        said: set[int] = set()
+        aside = left_out(cards(gpus, links, pairs))
+        platform = facts.get(Platform)
+        vm = platform is not None and platform.entry.vm is True
+        alike = _same_everywhere(known, states)
+        for index, card in known.items():
+            state = states[index]
+            if state.all_inactive:
+                yield from _all_inactive(card, known, states, pairs, gpus, aside)
+                said.add(index)
+            elif state.down:
+                said.add(index)
+                yield from _some_inactive(card, state, alike, vm, pairs, aside)
+            elif short := _rows_lacking(card, known, states):
+                said.add(index)
+                yield _too_few_rows(card, state, short, pairs)
+        listed = {i for i, s in states.items() if s.up and not s.elided} | said
+        for fault in matrix_faults(pairs, known, vm):
+            if set(fault.gpus) & listed:
+                continue
+            yield _from_matrix(fault, known, aside)
+
+
+def _same_everywhere(known: dict[int, Card], states: dict[int, Links]) -> bool:
+    """Do all GPUs of one kind, two or more, have the same number of links up and down? Then it may be the design."""
+    counts = {(len(s.up), len(s.down)) for i, s in states.items() if s.up or s.down}
+    kinds = {known[i].kind for i, s in states.items() if s.up or s.down}
+    return len(counts) == 1 and len(kinds) == 1 and sum(1 for s in states.values() if s.up or s.down) > 1
+
+
+def _switched(card: Card, pairs: Pairs | None) -> bool:
+    """Behind NVSwitches? Their hosts reset all GPUs together. Pairs of a mesh of four have a third of the links."""
+    counts = {p.nvlinks for p in nvl_pairs(pairs) if p.nvlinks}
+    if card.part is None or card.part.links is None or not card.required:
+        return False
+    return not counts or max(counts) >= card.part.links - 2
+
+
+def _all_inactive(
+    card: Card,
+    known: dict[int, Card],
+    states: dict[int, Links],
+    pairs: Pairs | None,
+    gpus: Gpus | None,
+    aside: str,
+) -> Iterator[Finding | CannotTell]:
+    state = states[card.index]
+    evidence = _evidence(state)
+    alone = gpus is not None and gpus.complete and len(gpus) == 1 and (gpus.attached or 1) == 1
+    if card.required and not alone:
+        yield Finding(
+            DOWN.slug,
+            ERROR,
+            card.subject,
+            f"{card.label} ({card.words}) has no active NVLink. On its board every link must be up, so all its traffic with "
+            f"other GPUs goes over PCIe." + aside,
+            evidence,
+            cost=_cost(card, card.part.links if card.part is not None else None),
+            remediation=repair_steps(card, _switched(card, pairs)),
+        )
+    elif card.required:
+        yield Finding(
+            DOWN.slug,
+            NOTE,
+            card.subject,
+            f"{card.label} ({card.words}) has no active NVLink. It is the only GPU here, so there is nothing that it could "
+            "reach over NVLink; a GPU given alone to a virtual machine has its links switched off.",
+            evidence,
+        )
+    elif card.part is not None and not card.part.nvlink:
+        return
+    else:
+        unknown = card.part is None
+        yield Finding(
+            DOWN.slug,
+            NOTE,
+            card.subject,
+            f"{card.label} ({card.words}) has every NVLink inactive: no bridge is fitted, or it is not seated.",
+            evidence,
+            POSSIBLE if unknown else CERTAIN,
+            remediation=(
+                Step(
+                    "If a bridge is fitted, power off and press it home on both cards; without one this is normal",
+                    None,
+                    "hardware",
+                    f"nvidia-smi nvlink -s -i {card.index}",
+                ),
+            ),
+        )
+
+
+def _some_inactive(
+    card: Card, state: Links, alike: bool, vm: bool, pairs: Pairs | None, aside: str
+) -> Iterator[Finding | CannotTell]:
+    numbers = many(x.link for x in state.down)
+    total = len(state.up) + len(state.down)
+    expected = card.part.links if card.part is not None else None
+    if expected is not None and len(state.up) >= expected and not card.required:
+        return  # a bridged card with all its bridges: the rest of the links lead nowhere
+    if alike and card.part is None and not card.required:
+        yield CannotTell(
+            DOWN.slug, f"{numbers} inactive on every GPU alike, and the part is not known: a fault or its design", card.subject
+        )
+        return
+    if alike and vm and card.part is not None and card.part.nvlink_gen == 2:
+        yield CannotTell(
+            DOWN.slug,
+            f"{numbers} inactive, as many on every GPU of this virtual machine: they may lead to GPUs outside it",
+            card.subject,
+        )
+        return
+    why = "On its board every link must be up." if card.required else "The others are up, so this is no missing bridge."
+    whole = f"{len(state.up)} of {total}" if expected is None or not card.required else f"{len(state.up)} of {expected}"
+    yield Finding(
+        DOWN.slug,
+        ERROR,
+        card.subject,
+        f"{card.label} ({card.words}): NVLink {numbers} inactive, {whole} up. {why}" + aside,
+        _evidence(state),
+        CERTAIN if card.part is not None or card.required else LIKELY,
+        cost=_cost(card, len(state.down), len(state.up)),
+        remediation=repair_steps(card, _switched(card, pairs)) if card.required else _reseat(card),
+    )
+
+
+def _reseat(card: Card) -> tuple[Step, ...]:
+    verify = f"nvidia-smi nvlink -s -i {card.index}"
+    return (
+        Step(
+            "Power off and press the NVLink bridge home on both cards: coolers and cases often keep it from sitting",
+            None,
+            "hardware",
+            verify,
+        ),
+        Step("If the same links stay down, try another bridge, then swap the cards' places", None, "hardware", verify),
+    )
+
+
+def _rows_lacking(card: Card, known: dict[int, Card], states: dict[int, Links]) -> int:
+    """How many link rows fewer than equal parts a GPU lists: only where its listing is whole for sure.
+
+    Whole: rows 0 to n without a gap, and another GPU's block follows, so that no cut ended it.
+    """
+    state = states[card.index]
+    rows = [x.link for x in state.up]
+    last = max((i for i, s in states.items() if s.up or s.down or s.all_inactive), default=card.index)
+    if card.kind is None or state.elided or not rows or rows != list(range(len(rows))) or card.index == last:
+        return 0
+    peers = [len(s.up) for i, s in states.items() if i != card.index and known[i].kind == card.kind and s.up and not s.elided]
+    usual = max(set(peers), key=peers.count) if peers else 0
+    return usual - len(rows) if peers.count(usual) >= 2 and usual > len(rows) else 0
+
+
+def _too_few_rows(card: Card, state: Links, short: int, pairs: Pairs | None) -> Finding:
+    return Finding(
+        DOWN.slug,
+        ERROR,
+        card.subject,
+        f"{card.label} ({card.words}) lists {len(state.up)} NVLinks where GPUs of the same part list {len(state.up) + short}.",
+        _evidence(state),
+        LIKELY,
+        cost=_cost(card, short, len(state.up)),
+        remediation=repair_steps(card, _switched(card, pairs)),
+    )
+
+
+def _from_matrix(fault: MatrixFault, known: dict[int, Card], aside: str) -> Finding:
+    card = known[fault.gpus[0]]
+    subject = "host" if fault.whole else card.subject if len(fault.gpus) == 1 else f"pair:{fault.gpus[0]}-{fault.gpus[1]}"
+    look = Step("See which links are down", "nvidia-smi nvlink -s")
+    return Finding(
+        DOWN.slug,
+        ERROR,
+        subject,
+        fault.message + aside,
+        fault.evidence,
+        fault.confidence,
+        cost=_cost(card, fault.down, fault.up) if fault.down else None,
+        remediation=(look, *(repair_steps(card, fault.switched) if card.required else _reseat(card))),
+    )
+
+
+def _evidence(state: Links) -> tuple[Evidence, ...]:
+    if state.down:
+        return tuple(x.at("active") for x in state.down)
+    if state.about is not None and state.about.all_inactive:
+        return (state.about.at("all_inactive"),)
+    return tuple(x.at("active") for x in state.up[-1:])
+
+
+def _cost(card: Card, down: int | None, up: int = 0) -> str | None:
+    """In GB/s each way, from the part's rate per link."""
+    rate = card.part.link_gbs if card.part is not None else None
+    if rate is None or not down:
+        return None
+    return f"{down * rate:.0f} of {(down + up) * rate:.0f} GB/s each way of this GPU's NVLink bandwidth"
