@@ -9,9 +9,9 @@ from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Platform
-from gpudoctor.model import Evidence
+from gpudoctor.model import CannotTell, Evidence
 from gpudoctor.parts import find
-from gpudoctor.record import Record
+from gpudoctor.record import Record, replace
 
 # Grace superchips: the CPU is reached over NVLink-C2C, the GPU's PCIe function carries no data worth judging.
 _GRACE = re.compile(r"\bG[HB]\d{3}\b")
@@ -39,7 +39,8 @@ class GpuLink(Record):
 
     @property
     def label(self) -> str:
-        return self.gpu.label if self.placed else "a GPU whose address is not in the input"
+        words = self.gpu.label if self.placed else "a GPU whose address is not in the input"
+        return words[0].upper() + words[1:]
 
     @property
     def bdf(self) -> str:
@@ -86,10 +87,9 @@ def gpu_links(facts: FactView) -> Iterator[GpuLink]:
     tree, gpus = facts.get(PciTree), facts.get(Gpus)
     known = list(gpus or ())
     if tree is not None:
-        # A matrix knows GPUs by index only and lspci by address only: the bus's cards are then judged on their own.
         seen = {g.bdf for g in known}
         if all(g.bdf is None for g in known):
-            known = [_as_gpu(d) for d in tree if could_be_gpu(d)] or known
+            known = _matched(known, [d for d in tree if could_be_gpu(d)])
         else:
             known += [_as_gpu(d) for d in tree if could_be_gpu(d) and d.bdf not in seen and d.driver == "nvidia"]
     cards = {} if tree is None else {d.bdf: d for d in tree if d.bdf is not None}
@@ -109,8 +109,27 @@ def gpu_links(facts: FactView) -> Iterator[GpuLink]:
         yield GpuLink(gpu, card, port, above, gpu.bdf is not None or gpu.index is not None)
 
 
+def _matched(listed: list[Gpu], cards: list[PciDevice]) -> list[Gpu]:
+    """A matrix knows GPUs by index only and lspci by address only. nvidia-smi numbers in the order of addresses, so equal
+    counts join; otherwise the cards of the bus are judged on their own."""
+    if not cards:
+        return listed
+    placed = sorted((d for d in cards if d.bdf is not None), key=lambda d: (len(d.bdf or ""), d.bdf))
+    numbered = sorted((g for g in listed if g.index is not None), key=lambda g: g.index or 0)
+    if len(placed) == len(cards) == len(numbered) == len(listed):
+        return [replace(_as_gpu(d), index=g.index, c2c=g.c2c) for g, d in zip(numbered, placed, strict=True)]
+    return [_as_gpu(d) for d in cards]
+
+
 def _as_gpu(device: PciDevice) -> Gpu:
     return Gpu(bdf=device.bdf, name=device.name, device_id=device.device_id, origin=device.origin)
+
+
+def no_gpu(slug: str, facts: FactView) -> Iterator[CannotTell]:
+    """Nothing to look at is no health, unless the whole bus was listed and holds no GPU."""
+    gpus, tree = facts.get(Gpus), facts.get(PciTree)
+    if not (gpus or ()) and not any(could_be_gpu(d) for d in tree or ()) and not (tree is not None and tree.complete):
+        yield CannotTell(slug, "no GPU's link is in the input")
 
 
 def hidden(link: GpuLink, facts: FactView) -> bool:

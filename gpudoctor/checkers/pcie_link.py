@@ -7,7 +7,17 @@ from typing import ClassVar
 
 from gpudoctor import pcie
 from gpudoctor.checkers.base import BaseChecker
-from gpudoctor.checkers.gpu_links import GpuLink, Reading, best_speed, gpu_links, hidden, look_command, port_name, seen
+from gpudoctor.checkers.gpu_links import (
+    GpuLink,
+    Reading,
+    best_speed,
+    gpu_links,
+    hidden,
+    look_command,
+    no_gpu,
+    port_name,
+    seen,
+)
 from gpudoctor.checkers.traffic import between_gpus, carries
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.pci import PciTree
@@ -69,6 +79,7 @@ class PcieWidth(BaseChecker):
     causes = (WIDTH,)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
+        yield from no_gpu("pcie-width", facts)
         for link in gpu_links(facts):
             now, card, port = link.now("width"), link.card_max("width"), link.port_max("width")
             if now is None or card is None:
@@ -129,6 +140,7 @@ class PcieSpeed(BaseChecker):
     causes = (SPEED,)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
+        yield from no_gpu("pcie-speed", facts)
         for link in gpu_links(facts):
             now, limit = link.now("speed_gts"), best_speed(link)
             samples = [s for s in link.gpu.samples or () if s.speed_gts is not None]

@@ -7,7 +7,17 @@ from typing import ClassVar
 
 from gpudoctor import pcie
 from gpudoctor.checkers.base import BaseChecker
-from gpudoctor.checkers.gpu_links import GpuLink, Reading, best_speed, gpu_links, hidden, look_command, port_name, seen
+from gpudoctor.checkers.gpu_links import (
+    GpuLink,
+    Reading,
+    best_speed,
+    gpu_links,
+    hidden,
+    look_command,
+    no_gpu,
+    port_name,
+    seen,
+)
 from gpudoctor.checkers.traffic import between_gpus, carries
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.pci import PciTree
@@ -66,6 +76,7 @@ class SlotWidth(BaseChecker):
     causes = (SLOT_WIDTH,)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
+        yield from no_gpu("slot-width", facts)
         for link in gpu_links(facts):
             if hidden(link, facts):
                 continue
@@ -109,6 +120,7 @@ class SlotSpeed(BaseChecker):
     causes = (SLOT_SPEED,)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
+        yield from no_gpu("slot-speed", facts)
         links = [link for link in gpu_links(facts) if not hidden(link, facts)]
         for link in links:
             card, port = link.card_max("speed_gts"), link.port_max("speed_gts")

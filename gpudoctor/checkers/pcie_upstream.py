@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from gpudoctor import pcie
 from gpudoctor.checkers.base import BaseChecker
-from gpudoctor.checkers.gpu_links import GpuLink, Reading, best_speed, gpu_links, hidden, seen
+from gpudoctor.checkers.gpu_links import GpuLink, Reading, best_speed, gpu_links, hidden, no_gpu, seen
 from gpudoctor.checkers.traffic import between_gpus, carries
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import Pairs
-from gpudoctor.model import CERTAIN, ERROR, LIKELY, WARNING, CannotTell, Cause, Finding, Gain, Step, Threshold
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, CannotTell, Cause, Finding, Gain, Step, Threshold
 from gpudoctor.record import Record
 
 QUARTER = Threshold(
@@ -52,6 +52,7 @@ class PcieUpstream(BaseChecker):
     causes = (UPSTREAM,)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
+        yield from no_gpu("pcie-upstream", facts)
         links = list(gpu_links(facts))
         for link in links:
             if hidden(link, facts):
@@ -77,7 +78,13 @@ def _beyond(link: GpuLink) -> tuple[PciDevice, ...]:
 
 def _own_rate(link: GpuLink) -> float | None:
     width = link.now("width") or link.card_max("width")
-    return pcie.gbs(best_speed(link), int(width.value)) if width else None
+    return pcie.gbs(_own_speed(link), int(width.value)) if width else None
+
+
+def _own_speed(link: GpuLink) -> float | None:
+    """What the link can do, or where only one figure is given for every hop (NCCL's topology file), that figure."""
+    now = link.now("speed_gts")
+    return best_speed(link) or (now.value if now is not None else None)
 
 
 def _hop(link: GpuLink, bridge: PciDevice) -> _Hop | None:
@@ -88,7 +95,7 @@ def _hop(link: GpuLink, bridge: PciDevice) -> _Hop | None:
         return None
     readings = [Reading(width, bridge.at("width" if bridge.width is not None else "max_width"))]
     readings.append(Reading(speed, bridge.at("max_speed_gts" if bridge.max_speed_gts is not None else "speed_gts")))
-    now, best = link.now("speed_gts"), best_speed(link)
+    now, best = link.now("speed_gts"), _own_speed(link)
     # With the GPU's own link at full rate the machine is awake, and a slower hop is slower for real.
     if bridge.speed_gts is not None and bridge.speed_gts < speed and now is not None and now.value == best:
         speed = bridge.speed_gts
@@ -111,9 +118,10 @@ def _finding(link: GpuLink, hop: _Hop, own: float, sharing: int, carrying: bool 
         ERROR if carrying and hop.rate_gbs <= QUARTER.value * own else WARNING,
         link.subject,
         f"{link.label}: the bridge {hop.bridge.bdf} above it runs {pcie.name(hop.speed_gts, hop.width)}, less than the GPU's "
-        f"own {pcie.name(best_speed(link), int(width.value) if width else None)}.{shared} Here {carries(carrying)}.",
+        f"own {pcie.name(_own_speed(link), int(width.value) if width else None)}.{shared} Here {carries(carrying)}.",
         seen(*hop.readings, width, now),
-        CERTAIN if hop.bridge.width is not None and hop.bridge.max_speed_gts == hop.speed_gts else LIKELY,
+        POSSIBLE if hop.bridge.max_speed_gts is None
+        else CERTAIN if hop.bridge.width is not None and hop.bridge.max_speed_gts == hop.speed_gts else LIKELY,
         pcie.cost(hop.rate_gbs, own),
         (
             Step("Read what this hop allows and has trained.",

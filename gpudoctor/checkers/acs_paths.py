@@ -1,0 +1,78 @@
+"""Which bridges lie on a peer-to-peer path below a common switch, and who uses them."""
+
+from __future__ import annotations
+
+from gpudoctor.checkers.gpu_links import GpuLink
+from gpudoctor.checkers.traffic import can_peer, part_of, pcie_peer
+from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.pci import INFINIBAND, PciDevice, PciTree
+from gpudoctor.facts.topology import Pair, Pairs
+from gpudoctor.record import Record
+
+# Drivers of NICs that do RDMA; their class may be plain Ethernet (RoCE, EFA).
+_RDMA_DRIVERS = ("mlx5_core", "mlx4_core", "bnxt_en", "ice", "irdma", "efa", "qedr")
+
+
+class PeerPath(Record):
+    """Two devices below one switch. `direct`: do they use peer to peer over it? None: not known."""
+
+    who: str
+    bridges: tuple[PciDevice, ...]
+    direct: bool | None
+
+
+def is_root(device: PciDevice) -> bool:
+    """A root port: what it turns back goes through the processor with or without ACS."""
+    if device.port_type is not None:
+        return device.port_type == "root"
+    return device.parent is None and bool(device.parent_known)
+
+
+def peer_paths(links: list[GpuLink], tree: PciTree, gpus: Gpus | None, pairs: Pairs | None) -> list[PeerPath]:
+    """Paths between GPUs, and between a GPU and an RDMA NIC, that turn at a switch. Root ports are left out of them."""
+    placed = [link for link in links if link.gpu.bdf is not None]
+    out: list[PeerPath] = []
+    for at, one in enumerate(placed):
+        for other in placed[at + 1 :]:
+            bridges = _turn(tree, one.gpu.bdf, other.gpu.bdf)
+            if bridges:
+                out.append(PeerPath(f"{_short(one)} and {_short(other)}", bridges, _direct(one, other, gpus, pairs)))
+        for nic in tree:
+            if nic.is_nic and _rdma(nic):
+                bridges = _turn(tree, one.gpu.bdf, nic.bdf)
+                if bridges:
+                    # GPUDirect RDMA is what a NIC below a GPU's switch is for, but the input does not prove its use.
+                    out.append(PeerPath(f"{_short(one)} and the NIC {nic.bdf}", bridges, can_peer(one.gpu)))
+    return out
+
+
+def _turn(tree: PciTree, a: str | None, b: str | None) -> tuple[PciDevice, ...]:
+    return tuple(d for d in tree.between(a, b) or () if not is_root(d))
+
+
+def _short(link: GpuLink) -> str:
+    return f"GPU{link.gpu.index}" if link.gpu.index is not None else f"GPU {link.gpu.bdf}"
+
+
+def _rdma(nic: PciDevice) -> bool:
+    mellanox = (nic.device_id or "").startswith("15b3:")
+    return mellanox or (nic.class_code or "").startswith(INFINIBAND) or nic.driver in _RDMA_DRIVERS
+
+
+def _direct(one: GpuLink, other: GpuLink, gpus: Gpus | None, pairs: Pairs | None) -> bool | None:
+    a, b = one.gpu.index, other.gpu.index
+    if a is not None and b is not None:
+        pair = (pairs.of(a, b) if pairs is not None else None) or Pair(a=min(a, b), b=max(a, b))
+        if pair.path is not None or pair.p2p_read is not None or pair.p2p_write is not None:
+            return pcie_peer(pair, gpus)
+    elif pairs is not None and pairs.pairs and all(p.path == "NVL" for p in pairs):
+        return False
+    return _by_part(one, other)
+
+
+def _by_part(one: GpuLink, other: GpuLink) -> bool | None:
+    """What the two parts alone tell: a part that may have NVLink leaves it open which way they take."""
+    parts = [part_of(one.gpu), part_of(other.gpu)]
+    if any(p is not None and (p.p2p is False or p.required) for p in parts):
+        return False
+    return True if all(p is not None and p.p2p and not p.nvlink for p in parts) else None

@@ -1,0 +1,106 @@
+"""GD219 iommu: address translation stands in the way of peer-to-peer traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from gpudoctor.checkers.base import BaseChecker
+from gpudoctor.checkers.gpu_links import gpu_links
+from gpudoctor.checkers.isolation import leave_on, passes_devices_on
+from gpudoctor.checkers.traffic import can_peer, pcie_peer
+from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.pci import PciTree
+from gpudoctor.facts.store import FactView
+from gpudoctor.facts.system import Cpu, Iommu, Modules, Platform
+from gpudoctor.facts.topology import Nics, Pairs
+from gpudoctor.model import CERTAIN, NOTE, POSSIBLE, WARNING, CannotTell, Cause, Evidence, Finding, Step
+
+IOMMU = Cause(
+    "GD219", "iommu", "The IOMMU translates the GPUs' traffic",
+    "warning where peer to peer over PCIe or GPUDirect RDMA would be in use; error with a measured loss or hang; otherwise note",
+    "With translation on (group type DMA or DMA-FQ) every address a GPU or NIC uses is looked up in the IOMMU, and peer-to-peer "
+    "traffic has to pass the root complex for it. Transfers then get slow, and on some boards hang or arrive wrong without any "
+    "line in NCCL's log. Identity mapping (iommu=pt) keeps the unit on and takes it out of the way of the host's own devices. "
+    "NVLink traffic never meets the IOMMU. Inside a virtual machine the guest's unit tells nothing about the host's.",
+    "/sys/kernel/iommu_groups/*/type of the GPUs, /sys/class/iommu, /proc/cmdline",
+    "iommu=pt on the kernel command line; not on a host that passes devices to guests.",
+)  # fmt: skip
+
+
+class IommuTranslating(BaseChecker):
+    """Translation on bare metal, weighed by whether anything peers over PCIe."""
+
+    name: ClassVar[str] = "iommu"
+    any_of = (Iommu, PciTree)
+    wants = (Gpus, PciTree, Pairs, Nics, Cpu, Platform, Modules, Iommu)
+    causes = (IOMMU,)
+
+    def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
+        platform = facts.get(Platform)
+        links = list(gpu_links(facts))
+        virtual = any(d.virtual for link in links for d in (link.card, *link.above) if d is not None)
+        if virtual or (platform is not None and platform.entry.vm):
+            return
+        iommu = facts.get(Iommu)
+        on_gpus = [link.card for link in links if link.card is not None and link.card.iommu_type is not None]
+        translated = [d for d in on_gpus if d.iommu_type in ("DMA", "DMA-FQ")]
+        if translated:
+            evidence = translated[0].at("iommu_type")
+        elif not on_gpus and iommu is not None and iommu.entry.translating:
+            evidence = iommu.entry.at("translating")
+        elif on_gpus or (iommu is not None and (iommu.entry.translating is False or iommu.entry.mode is not None)):
+            return
+        else:
+            yield CannotTell("iommu", "whether the IOMMU translates is not in the input (/sys/kernel/iommu_groups/*/type)")
+            return
+        yield _finding(facts, evidence)
+
+
+def _peers(facts: FactView) -> tuple[bool | None, str]:
+    """Does anything peer over PCIe, and who?"""
+    gpus, pairs, nics = facts.get(Gpus), facts.get(Pairs), facts.get(Nics)
+    answers = [pcie_peer(p, gpus) for p in pairs or ()]
+    if any(answers):
+        return True, "GPUs that peer over PCIe"
+    modules = facts.get(Modules)
+    peermem = modules is not None and "nvidia_peermem" in modules.loaded
+    if nics is not None and nics.nics and (peermem or any(can_peer(g) for g in gpus or ())):
+        return True, "GPUDirect RDMA between GPUs and the RDMA adapters"
+    count = len(gpus) if gpus is not None else 0
+    if count > 1 and (not answers or None in answers):
+        return None, ""
+    return False, ""
+
+
+def _finding(facts: FactView, evidence: Evidence) -> Finding:
+    used, who = _peers(facts)
+    guests = passes_devices_on(facts)
+    use = f"This is in the way of {who}." if used else (
+        "Whether GPUs here peer over PCIe is not in the input." if used is None
+        else "Nothing here peers over PCIe, so nothing is lost now."
+    )  # fmt: skip
+    return Finding(
+        "iommu",
+        WARNING if used else NOTE,
+        "host",
+        f"The IOMMU translates every address the GPUs use. {use}",
+        (evidence, *((guests,) if guests else ())),
+        POSSIBLE if used is None else CERTAIN,
+        "peer traffic takes the way through the processor; on some boards it hangs" if used else None,
+        leave_on("the IOMMU") if guests else _steps(facts),
+    )
+
+
+def _steps(facts: FactView) -> tuple[Step, ...]:
+    cpu = facts.get(Cpu)
+    vendor = cpu.entry.vendor if cpu is not None else None
+    unit = {"GenuineIntel": "intel_iommu=on iommu=pt", "AuthenticAMD": "iommu=pt"}.get(vendor or "", "iommu.passthrough=1")
+    if vendor is None:
+        unit = "iommu=pt"
+    verify = "cat /sys/kernel/iommu_groups/*/type | sort | uniq -c   (wants identity)"
+    return (
+        Step("On the kernel command line, then reboot: identity mapping. The host's own devices are then no longer kept from "
+             "each other's memory; guests still could be.", unit, "disruptive", verify),
+        Step("Or, where no virtual machine ever runs: firmware setup, VT-d or AMD-Vi (IOMMU) off.", None, "disruptive", verify),
+    )  # fmt: skip
