@@ -126,7 +126,9 @@ class Nics(Fact):
                 if nic.name == known.name or (nic.device and nic.device in (known.device, known.name)) or (
                     known.device and known.device == nic.name
                 ):
-                    nics[place] = merge_entry(known, nic, f"NIC {known.name}", say)
+                    merged = merge_entry(known, nic, f"NIC {known.name}", say)
+                    # The matrix' own name (NIC0) wins, whatever came first: its paths speak of NIC0.
+                    nics[place] = replace(merged, name=nic.name) if nic.name.startswith("NIC") else merged
                     break
             else:
                 nics.append(nic)
@@ -191,8 +193,8 @@ class NvLinks(Fact):
 
     @classmethod
     def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> NvLinks:
-        links = merge_keyed(
-            (x for p in parts for x in p.links), lambda x: (x.gpu, x.link), lambda x: f"NVLink {x.gpu}/{x.link}", say
-        )
+        # A source that read the counters twice comes first: its earlier reading fits only its own later one.
+        found = sorted((x for p in parts for x in p.links), key=lambda x: x.errors_before is None)
+        links = merge_keyed(found, lambda x: (x.gpu, x.link), lambda x: f"NVLink {x.gpu}/{x.link}", say)
         gpus = merge_keyed((g for p in parts for g in p.gpus), lambda g: g.gpu, lambda g: f"GPU{g.gpu}", say)
         return NvLinks(tuple(sorted(links, key=lambda x: (x.gpu, x.link))), gpus)
