@@ -65,6 +65,7 @@ class Gpu(Entry):
     power_max_w: float | None = None
     replays: int | None = None
     replay_rollovers: int | None = None
+    replays_before: int | None = None  # an earlier reading of the same look
     fabric_state: str | None = None  # "completed", "in progress", "not started", "not supported", lower case
     fabric_status: str | None = None  # "success", or an error's words
     fabric_health: str | None = None

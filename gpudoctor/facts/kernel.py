@@ -17,6 +17,8 @@ class KernelEvent(Entry):
     code: int | None = None  # the Xid, SXid or NVSwitch error number
     fatal: bool | None = None  # SXid and NVSwitch say it
     severity: str | None = None  # AER: "correctable", "nonfatal", "fatal"
+    driver: str | None = None  # aer, bandwidth-limited: the driver the line names, "nvidia", "pcieport"
+    bridge: str | None = None  # bandwidth-limited: where the narrow link is
     link: int | None = None  # NVLink or NVSwitch port named in the message
     text: str = ""
     stale: bool = False  # before the last driver load or reset that the log shows
@@ -36,9 +38,16 @@ class KernelLog(Fact):
 
     @classmethod
     def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> KernelLog:
-        # The same line in two files (dmesg and journal) would count twice: keep a part's lines once by text.
+        # The same line in two files (dmesg and journal) is one event: of equal texts the file with the most counts.
         out: list[KernelEvent] = []
-        for number, part in enumerate(parts):
-            earlier = {e.text for e in out} if number else set()
-            out.extend(e for e in part.events if e.text not in earlier)
+        for part in parts:
+            held: dict[tuple[str, str | None, str], int] = {}
+            for event in out:
+                held[event.kind, event.bdf, event.text] = held.get((event.kind, event.bdf, event.text), 0) + 1
+            for event in part.events:
+                key = (event.kind, event.bdf, event.text)
+                if held.get(key, 0) > 0:
+                    held[key] -= 1
+                else:
+                    out.append(event)
         return KernelLog(tuple(out))

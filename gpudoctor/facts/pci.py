@@ -47,6 +47,7 @@ class PciDevice(Entry):
     bar_sizes: tuple[int, ...] | None = None  # bytes, in BAR order
     # Totals of aer_dev_correctable and friends, or None: {"correctable": 0, "nonfatal": 0, "fatal": 0}
     aer: Mapping[str, int] | None = None
+    aer_before: Mapping[str, int] | None = None  # an earlier reading of the same look: growth is what counts
     bandwidth_limited: bool | None = None  # LBMS/ABWMgmt+ in LnkSta: bandwidth changed on its own
     slot: str | None = None  # physical slot label
     virtual: bool | None = None  # emulated by a hypervisor (Red Hat, virtio, VMware … bridges)

@@ -62,7 +62,7 @@ FORMATS: tuple[Format, ...] = (
         # A leaf has a space before its colon (lspci's and lscpu's lines have none), a heading has no colon at all.
         r"^\s*[\w(][^|:]{0,80}\s:(?:\s|$)|^\s*GPU [0-9A-Fa-f]{4,8}:|^(?!\s*(?:GPU|NIC)\d)\s+[A-Za-z][^|:<]{0,60}$|^\s*\[?\s?\.{3}",
         strangers=3,
-        first=r"^=+NVSMI LOG=+",
+        first=r"^\s*=+NVSMI LOG=+",
         joins=False,
     ),
     Format("smi-csv", ("pci.bus_id", "pcie.link", "index,", "name,"), r"^\s*(?:index|name|uuid|pci\.bus_id|gpu_bus_id|timestamp|driver_version|count)\s*,\s*[a-z_.]+(?:\s\[\S+\])?\s*(?:,|$)", r"^[^,]{1,80}(?:,[^,]{0,120})+$"),
@@ -92,7 +92,8 @@ FORMATS: tuple[Format, ...] = (
         rf"{_PCI_HEAD}|^\s+(?!GPU\d|GPU \d|NIC\d|Link \d|[|+<]|\[ *\d+\.\d|\[\w{3} \w{3} )\S|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|^\^+|{_PCI_WORDS}",
         strangers=1,
     ),
-    Format("topo-xml", ("<system version",), r"<system version=", r".", until=r"</system>"),
+    # Tags, the end of a comment and wrapped attributes belong.
+    Format("topo-xml", ("<system version",), r"<system version=", r'^\s*<|-->|^\s*\w+="', strangers=20, until=r"</system>"),
     # --- the host
     Format("lscpu", ("Architecture:", "CPU(s):", "NUMA node"), r"^Architecture:\s+\S|^CPU\(s\):\s+\d|^\s*NUMA node\(s\):\s+\d", r"^\s*[A-Z][\w() .,/-]{1,50}:\s+\S"),
     Format("numactl-h", ("available:",), r"^available: \d+ nodes? \(", r"^node\s|^\s*\d+:(?:\s+\d+)+\s*$|^available:"),
@@ -104,8 +105,8 @@ FORMATS: tuple[Format, ...] = (
     # --- logs: telling lines anywhere
     Format(
         "kernel-log",
-        ("NVRM", "SXid", "NVSwitch", "AER:", "PCIe Bus Error", "nvidia-nvswitch", "available PCIe bandwidth", "AMD-Vi", "DMAR"),
-        r"NVRM: |SXid|detected NVSwitch|AER: |PCIe Bus Error|nvidia-nvswitch|limited by|AMD-Vi: .*(?:Event|IO_PAGE_FAULT)|DMAR: .*fault",
+        ("NVRM", "SXid", "NVSwitch", "AER:", "PCIe Bus Error", "nvidia-nvswitch", "available PCIe bandwidth", "AMD-Vi", "DMAR:"),
+        r"NVRM: |SXid|detected NVSwitch|AER: |PCIe Bus Error|nvidia-nvswitch|limited by|AMD-Vi: .{0,40}(?:Event|IO_PAGE_FAULT)|DMAR: ?\[.{0,60}fault",
     ),
 )
 

@@ -65,7 +65,8 @@ class Recogniser:
         text = strip_prefixes(line.text)
         label, host = None, self.host
         labelled = label_of(text)
-        if labelled and (labelled[0] in self._open or self._starting(labelled[1])):
+        # `nvidia-nvswitch3: SXid …` is a kernel message, not a line of a host of that name.
+        if labelled and not labelled[0].startswith("nvidia-") and (labelled[0] in self._open or self._starting(labelled[1])):
             label, text = labelled
             if _HOSTLIKE.match(label):
                 host = label

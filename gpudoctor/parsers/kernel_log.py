@@ -1,0 +1,225 @@
+"""Lines of the kernel log, syslog, the journal and the Fabric Manager log to KernelEvents.
+
+Whatever stands in front of a message (seconds since boot, a date, a host name, `kern :warn :`) is left alone: the
+messages are found by the words of the driver itself. Prose that talks of Xids does not have them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gpudoctor import bdf
+from gpudoctor.facts.base import Fact, Loss
+from gpudoctor.facts.kernel import KernelEvent, KernelLog
+from gpudoctor.read.section import Line, Section
+from gpudoctor.record import replace
+
+_B = bdf.PATTERN
+# `NVRM: Xid (PCI:0000:10:1c): 63, pid=…`, `Xid (0000:01:00): 31, Ch …` (old), `Xid (PCI:0000:06:00 GPU-I:05): 94, …` (MIG).
+_XID = re.compile(r"NVRM: Xid \(([^()]{1,80})\): (\d{1,5})(?=(.?))")
+# `nvidia-nvswitch3: SXid (PCI:0000:c2:00.0): 20034, Fatal, Link 28 LTSSM Fault Up`
+_SXID = re.compile(r"SXid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d{4,6})(?=(.?))")
+_SWITCH = re.compile(
+    rf"detected NVSwitch (non-fatal|fatal) error (\d{{4,6}}) on fid \d+ on NVSwitch pci bus id ({_B}) physical id \d+ port (\d+)(?=(.?))"
+)
+_FATAL = re.compile(r"\b(Non-?fatal|Fatal)\b", re.I)
+_LINK = re.compile(r"\blink:? ?(-?\d+)(?=(.?))", re.I)
+_BUS_ERROR = re.compile(
+    rf"(?:\b([\w-]{{1,32}}) )?({_B}): (?:AER: )?PCIe Bus Error: severity=(Correct|Uncorrect)\w+(?: \((Non-Fatal|Fatal)\))?, type="
+)
+# The root port's announcement: `AER: Corrected error received: 0000:81:00.0`, since 6.9 `AER: Correctable error message received from …`.
+_RECEIVED = re.compile(
+    rf"AER: (?:Multiple )?(Correct|Uncorrect)\w+(?: \((Non-Fatal|Fatal)\))? error (?:message )?received(?::| from) ({_B})(?=(.?))"
+)
+_LIMITED = re.compile(
+    rf"(?:\b([\w-]{{1,32}}) )?({_B}): [\d.]+ Gb/s available PCIe bandwidth, limited by [\d.]+ GT/s PCIe x\d+ link at ({_B})(?=(.?))"
+)
+_OFF_BUS = re.compile(rf"NVRM: (?:GPU (?:at (?:PCI:)?)?({_B}):? .{{0,120}}?)?(?:has )?fallen off the bus")
+_RM_INIT = re.compile(rf"NVRM: (?:GPU (?:at (?:PCI:)?)?({_B}):? )?(?:RmInitAdapter failed|rm_init_adapter failed)")
+_LOAD = re.compile(r"NVRM: loading NVIDIA UNIX\b.{0,40}?Kernel Module.{0,40}?\s(\d{3}\.\d+(?:\.\d+)?)\s")
+_MISMATCH = re.compile(r"NVRM: API mismatch: ")
+_MODULE = re.compile(r"NVRM: (this kernel module has the version \S.*|.*make sure that this kernel module.*)", re.I)
+_IOMMU = re.compile(
+    rf"(?:({_B}): )?AMD-Vi: Event logged \[IO_PAGE_FAULT (?:device=({_B}) )?|DMAR: ?\[.{{3,40}}\] Request device \[({_B})\]"
+)
+# The three-line form: `NVRM: The NVIDIA GPU 0000:18:00.0`, `NVRM: (PCI ID: …) installed in this system has`, then the words.
+_NAMED = re.compile(rf"NVRM: The NVIDIA GPU ({_B})")
+
+
+def parse(section: Section) -> Iterator[Fact | Loss]:
+    events: list[KernelEvent] = []
+    named: str | None = None
+    for line in section:
+        text = line.text
+        if "The NVIDIA GPU" in text:
+            gpu = _NAMED.search(text)
+            named = gpu[1] if gpu else None
+        for word, read in _READERS:
+            if word in text:
+                event = read(section, line)
+                if event is not None:
+                    if event.kind == "fell-off" and event.bdf is None and named is not None:
+                        event = replace(event, bdf=bdf.normalise(named))
+                    events.append(event)
+                    break
+        else:
+            # The second half of an API mismatch stands on the line below.
+            more = _MODULE.search(text)
+            if more and events and events[-1].kind == "version-mismatch":
+                events[-1] = replace(events[-1], text=f"{events[-1].text} {more[1].strip()}")
+    if events or section.live:
+        yield KernelLog(tuple(_aged(_once(events))))
+
+
+def _event(section: Section, line: Line, kind: str, found: re.Match[str], address: str | None, **more: Any) -> KernelEvent:
+    """`text` is the message without what stands before it, so that one line in two logs is seen to be one."""
+    return KernelEvent(
+        kind=kind,
+        bdf=bdf.normalise(address) if address else None,
+        text=line.text[found.start() :].strip(),
+        origin={"*": section.at(line)},
+        **more,
+    )
+
+
+def _xid(section: Section, line: Line) -> KernelEvent | None:
+    found = _XID.search(line.text)
+    if not found or line.cut and not found[3]:
+        return None
+    place = re.search(_B, found[1])
+    if place is None and not any(c.isdigit() for c in found[1]):
+        return None
+    rest = line.text[found.end() :]
+    return _event(
+        section, line, "xid", found, place[0] if place else None, code=int(found[2]), fatal=_fatal(rest), link=_link(rest, line.cut)
+    )
+
+
+def _sxid(section: Section, line: Line) -> KernelEvent | None:
+    found = _SXID.search(line.text)
+    if not found or line.cut and not found[3]:
+        return None
+    rest = line.text[found.end() :]
+    return _event(section, line, "sxid", found, found[1], code=int(found[2]), fatal=_fatal(rest), link=_link(rest, line.cut))
+
+
+def _fatal(rest: str) -> bool | None:
+    found = _FATAL.search(rest)
+    return None if not found else found[1].lower() == "fatal"
+
+
+def _link(rest: str, cut: bool) -> int | None:
+    """-1 is the driver's "no link"; a number at the end of a cut line may go on."""
+    found = _LINK.search(rest)
+    if not found or cut and not found[2] or int(found[1]) < 0:
+        return None
+    return int(found[1])
+
+
+def _nvswitch(section: Section, line: Line) -> KernelEvent | None:
+    found = _SWITCH.search(line.text)
+    if not found:
+        return None
+    port = None if line.cut and not found[5] else int(found[4])
+    return _event(section, line, "nvswitch", found, found[3], code=int(found[2]), fatal=found[1] == "fatal", link=port)
+
+
+def _severity(word: str, fatal: str | None) -> str:
+    return "correctable" if word == "Correct" else "fatal" if fatal == "Fatal" else "nonfatal"
+
+
+def _bus_error(section: Section, line: Line) -> KernelEvent | None:
+    found = _BUS_ERROR.search(line.text)
+    if not found:
+        return None
+    return _event(section, line, "aer", found, found[2], driver=found[1], severity=_severity(found[3], found[4]))
+
+
+def _received(section: Section, line: Line) -> KernelEvent | None:
+    found = _RECEIVED.search(line.text)
+    if not found or line.cut and not found[4]:
+        return None
+    # Kept only where the device's own line is not there (see _once): one error has both.
+    return _event(section, line, "aer-received", found, found[3], severity=_severity(found[1], found[2]))
+
+
+def _limited(section: Section, line: Line) -> KernelEvent | None:
+    found = _LIMITED.search(line.text)
+    if not found:
+        return None
+    bridge = None if line.cut and not found[4] else bdf.normalise(found[3])
+    return _event(section, line, "bandwidth-limited", found, found[2], driver=found[1], bridge=bridge)
+
+
+def _off_bus(section: Section, line: Line) -> KernelEvent | None:
+    found = _OFF_BUS.search(line.text)
+    return _event(section, line, "fell-off", found, found[1]) if found else None
+
+
+def _rm_init(section: Section, line: Line) -> KernelEvent | None:
+    found = _RM_INIT.search(line.text)
+    return _event(section, line, "rm-init-failed", found, found[1]) if found else None
+
+
+def _load(section: Section, line: Line) -> KernelEvent | None:
+    found = _LOAD.search(line.text)
+    return _event(section, line, "driver-load", found, None) if found else None
+
+
+def _mismatch(section: Section, line: Line) -> KernelEvent | None:
+    found = _MISMATCH.search(line.text)
+    return _event(section, line, "version-mismatch", found, None) if found else None
+
+
+def _iommu(section: Section, line: Line) -> KernelEvent | None:
+    found = _IOMMU.search(line.text)
+    if not found:
+        return None
+    return _event(section, line, "iommu-fault", found, found[1] or found[2] or found[3])
+
+
+# A word that must stand in the line, and who reads it then: most lines of a log have none.
+_READERS: tuple[tuple[str, Callable[[Section, Line], KernelEvent | None]], ...] = (
+    ("NVRM: Xid", _xid),
+    ("SXid (", _sxid),
+    ("detected NVSwitch", _nvswitch),
+    ("PCIe Bus Error", _bus_error),
+    ("AER: ", _received),
+    ("available PCIe bandwidth", _limited),
+    ("fallen off the bus", _off_bus),
+    ("nit", _rm_init),  # RmInitAdapter, rm_init_adapter
+    ("loading NVIDIA UNIX", _load),
+    ("API mismatch", _mismatch),
+    ("IO_PAGE_FAULT", _iommu),
+    ("DMAR:", _iommu),
+)
+
+
+def _once(events: list[KernelEvent]) -> list[KernelEvent]:
+    """One event for what the kernel says in several lines.
+
+    An SXid comes with `Severity …` and `Data {…}` lines that repeat its number, and an AER error with an announcement
+    of the root port.
+    """
+    told = {(e.bdf, e.code) for e in events if e.kind == "sxid" and e.fatal is not None}
+    reported = {e.bdf for e in events if e.kind == "aer"}
+    out: list[KernelEvent] = []
+    for event in events:
+        if event.kind == "sxid" and event.fatal is None:
+            if (event.bdf, event.code) in told:
+                continue
+            told.add((event.bdf, event.code))
+        if event.kind == "aer-received":
+            if event.bdf in reported:
+                continue
+            event = replace(event, kind="aer")
+        out.append(event)
+    return out
+
+
+def _aged(events: list[KernelEvent]) -> list[KernelEvent]:
+    """Mark as stale what stands before the last load of the driver: a load starts every GPU anew."""
+    last = max((n for n, e in enumerate(events) if e.kind == "driver-load"), default=-1)
+    return [replace(e, stale=True) if n < last and e.kind != "driver-load" else e for n, e in enumerate(events)]
