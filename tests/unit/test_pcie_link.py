@@ -1,0 +1,157 @@
+"""pcie-width and pcie-speed on built hosts."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpudoctor.checkers.pcie_link import PcieSpeed, PcieWidth
+from gpudoctor.facts.gpu import Gpu, Gpus, LinkSample
+from gpudoctor.facts.pci import PciDevice, PciTree
+from gpudoctor.model import CannotTell
+from tests.builders import Host, host
+from tests.support import HERE, check, findings
+
+
+def width(made: Host) -> dict[str, tuple[str, str]]:
+    return {f.subject: (f.severity, f.confidence) for f in findings(PcieWidth(), *made.facts()).values()}
+
+
+def speed(made: Host) -> dict[str, str]:
+    return {f.subject: f.severity for f in findings(PcieSpeed(), *made.facts()).values()}
+
+
+GPU1 = "gpu:0000:82:00.0"
+
+
+def test_a_whole_link_is_in_order() -> None:
+    assert check(PcieWidth(), *host(8, 4).facts()) == []
+    assert check(PcieSpeed(), *host(8, 4).facts()) == []
+
+
+@pytest.mark.parametrize(("lanes", "severity"), [(12, "warning"), (8, "error"), (4, "error"), (1, "error")])
+def test_severity_by_lanes_left(lanes: int, severity: str) -> None:
+    assert width(host().narrow(1, lanes)) == {GPU1: (severity, "certain")}
+
+
+def test_nvlink_pairs_leave_only_host_copies_on_the_link() -> None:
+    assert width(host(name="NVIDIA A100-SXM4-40GB", device_id="10de:20b0").nvlink().narrow(1, 4)) == {GPU1: ("warning", "certain")}
+
+
+def test_a_bridged_pair_still_reaches_others_over_pcie() -> None:
+    assert width(host(4).nvlink((0, 1), (2, 3)).narrow(1, 8)) == {GPU1: ("error", "certain")}
+
+
+def test_a_lone_gpu_carries_no_gpu_traffic() -> None:
+    assert width(host(1).narrow(0, 4)) == {"gpu:0000:81:00.0": ("warning", "certain")}
+
+
+def test_the_port_limits_what_is_wanted() -> None:
+    # x8 trained in a x8 port is the slot's matter.
+    assert width(host().slot(1, width=8)) == {}
+    assert width(host().slot(1, width=8).narrow(1, 4)) == {GPU1: ("error", "certain")}
+
+
+def test_a_card_made_with_eight_lanes_is_whole_at_eight() -> None:
+    made = host(name="NVIDIA GeForce RTX 4060", device_id="10de:2882")
+    for gpu in (0, 1):
+        made.set(made.bdf(gpu), max_width=8).set_gpu(gpu, max_width=8).narrow(gpu, 8)
+    assert width(made) == {}
+
+
+def test_only_the_cards_end_is_possible() -> None:
+    made = host().narrow(1, 8)
+    made.devices = {}
+    assert width(made) == {GPU1: ("error", "possible")}
+
+
+def test_cost_and_commands_name_this_host() -> None:
+    (found,) = findings(PcieWidth(), *host().narrow(1, 4).facts()).values()
+    assert found.cost == "at most 7.9 of 31.5 GB/s each way"
+    assert found.gain is not None
+    assert (found.gain.before, found.gain.after) == (7.9, 31.5)
+    assert any("0000:82:00.0" in (s.command or "") and "0000:01:01.0" in (s.command or "") for s in found.remediation)
+    assert found.evidence
+
+
+def test_without_widths_it_cannot_tell() -> None:
+    gpus = Gpus((Gpu(index=0, origin=HERE), Gpu(index=1, width=16, origin=HERE)))
+    said = check(PcieWidth(), gpus)
+    assert [type(s) for s in said] == [CannotTell, CannotTell]
+    said = check(PcieSpeed(), gpus)
+    assert [type(s) for s in said] == [CannotTell, CannotTell]
+
+
+def test_no_gpu_in_the_input_is_no_health() -> None:
+    nic = PciDevice(bdf="0000:31:00.0", class_code="020000", width=8, max_width=16, origin=HERE)
+    assert [type(s) for s in check(PcieWidth(), PciTree((nic,)))] == [CannotTell]
+    # The whole bus without a GPU: nothing to judge, and a NIC is none of this check's business.
+    assert check(PcieWidth(), PciTree((nic,), complete=True)) == []
+
+
+def test_an_empty_port_is_nothing() -> None:
+    port = PciDevice(bdf="0000:00:1c.0", class_code="060400", width=1, max_width=16, link_up=False, origin=HERE)
+    assert check(PcieWidth(), PciTree((port,), complete=True)) == []
+
+
+@pytest.mark.parametrize("how", ["platform", "emulated", "root-bus", "passthrough"])
+def test_a_virtual_machine_proves_no_fault(how: str) -> None:
+    made = host().narrow(1, 4).slow(1, 2.5)
+    if how == "platform":
+        made.platform(vm=True)
+    elif how == "emulated":
+        made.set(made.port(1), virtual=True)
+    elif how == "root-bus":
+        made.set(made.bdf(1), parent=None)
+    else:
+        made.devices = {}
+        made.every_gpu(virtualization="passthrough")
+    for checker in (PcieWidth(), PcieSpeed()):
+        said = check(checker, *made.facts())
+        assert said
+        assert all(isinstance(s, CannotTell) for s in said)
+
+
+def test_grace_superchips_are_left_out() -> None:
+    assert width(host(name="NVIDIA GH200 480GB", device_id="10de:2342").narrow(1, 1)) == {}
+    assert width(host().every_gpu(c2c=True).narrow(1, 1)) == {}
+
+
+def test_a_block_without_address_is_possible() -> None:
+    card = PciDevice(driver="nvidia", width=4, max_width=8, speed_gts=2.5, max_speed_gts=16.0, origin=HERE)
+    found = findings(PcieWidth(), PciTree((card,)))
+    assert {k: (f.severity, f.confidence) for k, f in found.items()} == {("pcie-width", "gpu:?"): ("warning", "possible")}
+    (note,) = findings(PcieSpeed(), PciTree((card,))).values()
+    assert (note.severity, note.confidence) == ("note", "possible")
+
+
+def test_two_switch_chip_links_are_no_gpus() -> None:
+    made = host()
+    made.devices["0000:90:00.0"] = PciDevice(bdf="0000:90:00.0", class_code="068000", width=2, max_width=16, origin=HERE)
+    assert width(made) == {}
+
+
+def test_an_idle_low_rate_is_a_note() -> None:
+    assert speed(host().slow(1, 2.5)) == {GPU1: "note"}
+    (found,) = findings(PcieSpeed(), *host().slow(1, 2.5).set_gpu(1, pstate=0).facts()).values()
+    assert found.severity == "note"
+    assert "P0" in found.message
+
+
+def test_a_low_rate_under_proven_load() -> None:
+    assert speed(host().slow(1, 8.0, busy=True)) == {GPU1: "error"}
+    assert speed(host(name="NVIDIA A100-SXM4-40GB", device_id="10de:20b0").nvlink().slow(1, 8.0, busy=True)) == {GPU1: "warning"}
+    (found,) = findings(PcieSpeed(), *host().slow(1, 8.0, busy=True).facts()).values()
+    assert found.cost == "at most 15.8 of 31.5 GB/s each way"
+
+
+def test_one_reading_at_full_rate_clears_the_low_ones() -> None:
+    samples = tuple(LinkSample(speed_gts=s, width=16, busy=b) for s, b in ((2.5, False), (16.0, True), (8.0, True)))
+    assert speed(host().slow(1, 2.5).set_gpu(1, samples=samples)) == {}
+
+
+def test_samples_not_proven_busy_stay_a_note() -> None:
+    assert speed(host().slow(1, 8.0, busy=False)) == {GPU1: "note"}
+
+
+def test_the_slots_generation_is_the_measure() -> None:
+    assert speed(host().slot(1, speed_gts=8.0)) == {}
