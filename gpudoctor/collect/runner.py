@@ -27,7 +27,7 @@ _LOOK_S = 0.05  # how often the sizes are looked at; also bounds what a lost wak
 _BUSY_S = 0.004  # how often children are asked for where the kernel has no pidfd
 CHILDREN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "probe")
 # Searched after PATH: lspci is in sbin on some systems, nvidia-smi of WSL outside every default PATH.
-_ALSO = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/lib/wsl/lib")
+_ALSO = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/lib/wsl/lib")
 _RUN, _TERM, _KILL = "running", "terminated", "killed"
 
 
@@ -180,7 +180,7 @@ def _command(probe: Probe) -> tuple[list[str], str]:
         return argv, name
     barred = ""
     # Relative entries are left out: root looking at a host from someone's folder must not run what lies there.
-    for folder in (*(p for p in os.environ.get("PATH", "").split(os.pathsep) if p.startswith("/")), *_ALSO):
+    for folder in (*(p for p in os.environ.get("PATH", os.defpath).split(os.pathsep) if p.startswith("/")), *_ALSO):
         path = os.path.join(folder, name)
         if os.path.isfile(path):
             if os.access(path, os.X_OK):

@@ -59,7 +59,8 @@ def load(folder: Folder) -> Snapshot:
             continue
         seen.add(capture.probe.id)
         captures.append(capture)
-    spare = [name for name in folder.names if name not in taken]
+    # What people keep beside outputs (notes, reports, expectations) is no output and needs no word.
+    spare = [n for n in folder.names if n not in taken and "/" not in n and not n.endswith((".json", ".md", ".err"))]
     if spare:
         shown = ", ".join(spare[:4]) + (f" and {len(spare) - 4} more" if len(spare) > 4 else "")
         losses.append(Loss(folder.name, f"not listed in {MANIFEST}, so not read: {shown} (give such a file its own --from)"))
@@ -190,9 +191,10 @@ def _number(value: object) -> float | None:
 
 def save(snapshot: Snapshot, path: str) -> None:
     """Write it; the same snapshot gives the same bytes. Redact before (redact.py): this writes what it is given."""
+    check_place(path)
     files = contents(snapshot)
     if is_archive(path):
-        _save_archive(files, path, f"gpudoctor-{snapshot.host or 'host'}")
+        _save_archive(files, path, f"gpudoctor-{_file_name(snapshot.host or 'host')}")
     else:
         _save_directory(files, path)
 
@@ -219,7 +221,7 @@ def contents(snapshot: Snapshot) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for capture in snapshot.captures:
         probe = capture.probe
-        base = "".join(c if c.isalnum() or c in "-_." else "_" for c in probe.id).lstrip(".") or "probe"
+        base = _file_name(probe.id)
         ending = "json" if (probe.kind or "").endswith("-json") else "xml" if probe.kind == "smi-qx" else "out"
         file = f"{base}.{ending}" if capture.out or capture.status == "ok" else None
         err = f"{base}.err" if capture.err else None
@@ -253,9 +255,12 @@ def contents(snapshot: Snapshot) -> dict[str, bytes]:
     return {MANIFEST: json.dumps(manifest, indent=1).encode() + b"\n", **files}
 
 
+def _file_name(text: str) -> str:
+    return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in text).lstrip(".") or "_"
+
+
 def _save_directory(files: Mapping[str, bytes], path: str) -> None:
     """Over an older snapshot only what its manifest lists is replaced. The manifest is last: without it, it is none."""
-    check_place(path)
     os.makedirs(path, exist_ok=True)
     manifest = os.path.join(path, MANIFEST)
     if os.path.exists(manifest):
