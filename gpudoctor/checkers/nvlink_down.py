@@ -67,6 +67,8 @@ class NvLinkDown(BaseChecker):
                 said.add(index)
             elif state.down:
                 said.add(index)
+                if _far_ends(card, known, states):
+                    continue
                 yield from _some_inactive(card, state, alike, vm, pairs, aside)
             elif short := _rows_lacking(card, known, states):
                 said.add(index)
@@ -83,6 +85,19 @@ def _same_everywhere(known: dict[int, Card], states: dict[int, Links]) -> bool:
     counts = {(len(s.up), len(s.down)) for i, s in states.items() if s.up or s.down}
     kinds = {known[i].kind for i, s in states.items() if s.up or s.down}
     return len(counts) == 1 and len(kinds) == 1 and sum(1 for s in states.values() if s.up or s.down) > 1
+
+
+def _far_ends(card: Card, known: dict[int, Card], states: dict[int, Links]) -> bool:
+    """On a board of direct links, do this GPU's inactive links lead to GPUs that have none up? Those are then the fault.
+
+    Four A100 have four links to each neighbour: with one GPU dead, each of the others shows just those four inactive.
+    """
+    equal = [i for i, c in known.items() if c.kind is not None and c.kind == card.kind]
+    dead = [i for i in equal if states[i].all_inactive]
+    if not dead or not card.required or card.part is None or card.part.links is None or len(equal) > 4:
+        return False
+    each, rest = divmod(card.part.links, len(equal) - 1)
+    return rest == 0 and len(states[card.index].down) == each * len(dead)
 
 
 def _switched(card: Card, pairs: Pairs | None) -> bool:

@@ -1,0 +1,271 @@
+"""nvlink-down by listing and by matrix, and the designs that must not be taken for it."""
+
+import pytest
+
+from gpudoctor.checkers.nvlink_down import NvLinkDown
+from gpudoctor.facts.gpu import Gpu, Gpus
+from gpudoctor.facts.system import Platform, PlatformEntry
+from gpudoctor.facts.topology import NvLink, NvLinkGpu, NvLinks, Pair, Pairs
+from gpudoctor.model import CannotTell
+from tests.support import HERE, check, findings
+
+A100 = "NVIDIA A100-SXM4-80GB"
+H100 = "NVIDIA H100 80GB HBM3"
+V100 = "Tesla V100-SXM2-32GB"
+
+
+def listing(*gpus, elided=(), all_inactive=()):
+    """Each GPU as (name, states): `1` up, `0` inactive, `z` asleep."""
+    links, about = [], []
+    for index, (name, states) in enumerate(gpus):
+        about.append(
+            NvLinkGpu(
+                gpu=index,
+                name=name,
+                all_inactive=True if index in all_inactive else None,
+                elided=True if index in elided else None,
+                origin=HERE,
+            )
+        )
+        for number, state in enumerate(states):
+            links.append(
+                NvLink(gpu=index, link=number, active=state == "1", sleeping=True if state == "z" else None, origin=HERE)
+            )
+    return NvLinks(tuple(links), tuple(about))
+
+
+def matrix(rows, **more):
+    """Upper triangle as words: `NV4`, `SYS`; `-` leaves a pair out."""
+    pairs, n = [], len(rows) + 1
+    for a, row in enumerate(rows):
+        for b, cell in zip(range(a + 1, n), row.split(), strict=True):
+            if cell == "-":
+                continue
+            nvl = cell.startswith("NV")
+            pairs.append(
+                Pair(a=a, b=b, path="NVL" if nvl else cell, nvlinks=int(cell[2:]) if nvl else None, origin=HERE, **more)
+            )
+    return Pairs(tuple(pairs))
+
+
+def gpus(*names, complete=True):
+    return Gpus(tuple(Gpu(index=i, name=n, origin=HERE) for i, n in enumerate(names)), complete)
+
+
+def full(n, count):
+    return [" ".join([f"NV{count}"] * (n - 1 - a)) for a in range(n - 1)]
+
+
+def said(*facts):
+    return {subject: f.severity for (_, subject), f in findings(NvLinkDown(), *facts).items()}
+
+
+# --- by listing
+
+
+def test_sxm_board_with_two_links_down():
+    found = findings(NvLinkDown(), listing((V100, "111010")))
+    finding = found["nvlink-down", "gpu:0"]
+    assert finding.severity == "error" and finding.confidence == "certain"
+    assert "links 3 and 5" in finding.message and "4 of 6" in finding.message
+    assert finding.cost is not None and "52 of 155 GB/s" in finding.cost
+    assert len(finding.evidence) == 2 and any(s.risk == "hardware" for s in finding.remediation)
+    assert not any("setenable" in (s.command or "") for s in finding.remediation)
+
+
+def test_all_up_is_in_order_asleep_too():
+    assert check(NvLinkDown(), listing((A100, "1" * 12), (A100, "1" * 11 + "z"))) == []
+
+
+def test_sentence_of_nvidia_smi_on_an_sxm_board():
+    assert said(listing((A100, ""), all_inactive=(0,))) == {"gpu:0": "error"}
+
+
+def test_unknown_sxm_board_is_judged_by_its_name_and_named_unknown():
+    found = findings(NvLinkDown(), listing(("NVIDIA X900-SXM8", "1110")))["nvlink-down", "gpu:0"]
+    assert found.severity == "error" and "does not know" in found.message
+
+
+def test_card_without_bridge_is_a_note_and_a_half_seated_bridge_an_error():
+    assert said(listing(("NVIDIA RTX A6000", "0000"))) == {"gpu:0": "note"}
+    found = findings(NvLinkDown(), listing(("NVIDIA RTX A6000", "1101")))["nvlink-down", "gpu:0"]
+    assert found.severity == "error"
+    assert any("bridge" in s.step for s in found.remediation)
+    assert not any("gpu-reset" in (s.command or "") for s in found.remediation)
+
+
+def test_bridged_card_whose_other_links_lead_nowhere():
+    # An H100 PCIe card with all three bridges lists 17 links, of which 12 are up.
+    assert check(NvLinkDown(), listing(("NVIDIA H100 PCIe", "11110111100111100"))) == []
+    assert said(listing(("NVIDIA H100 PCIe", "11110000000000000"))) == {"gpu:0": "error"}
+
+
+def test_part_with_fewer_links_by_design():
+    assert check(NvLinkDown(), listing(("NVIDIA H800", "1" * 8), ("NVIDIA H800", "1" * 8))) == []
+
+
+def test_unknown_part_alike_on_every_gpu_is_left_open():
+    (answer,) = {type(x) for x in check(NvLinkDown(), listing(("NVIDIA Q1", "1100"), ("NVIDIA Q1", "1100")))}
+    assert answer is CannotTell
+    assert said(listing(("NVIDIA Q1", "1111"), ("NVIDIA Q1", "1101"))) == {"gpu:1": "error"}
+
+
+def test_unknown_part_without_any_link_is_a_note():
+    found = findings(NvLinkDown(), listing(("NVIDIA Q1", "00")))["nvlink-down", "gpu:0"]
+    assert (found.severity, found.confidence) == ("note", "possible")
+
+
+def test_part_without_nvlink_says_nothing():
+    assert check(NvLinkDown(), listing(("NVIDIA L40S", ""), all_inactive=(0,))) == []
+
+
+def test_fewer_rows_than_equal_parts():
+    seventeen = listing((H100, "1" * 18), (H100, "1" * 17), (H100, "1" * 18))
+    assert said(seventeen) == {"gpu:1": "error"}
+    # Elided, last in the listing, or another part: no evidence.
+    assert said(listing((H100, "1" * 18), (H100, "1" * 17), (H100, "1" * 18), elided=(1,))) == {}
+    assert said(listing((H100, "1" * 18), (H100, "1" * 18), (H100, "1" * 17))) == {}
+    assert said(listing((H100, "1" * 18), ("NVIDIA H800", "1" * 8), (H100, "1" * 18))) == {}
+
+
+def test_single_gpu_of_a_machine_has_nothing_to_reach():
+    one = gpus(A100)
+    assert said(one, listing((A100, ""), all_inactive=(0,))) == {"gpu:0": "note"}
+    assert said(gpus(A100, complete=False), listing((A100, ""), all_inactive=(0,))) == {"gpu:0": "error"}
+
+
+def test_slice_of_a_v100_cube_in_a_virtual_machine_is_left_open():
+    vm = Platform(PlatformEntry(vm=True, origin=HERE))
+    four = listing(*[(V100, "111100")] * 4)
+    assert {type(x) for x in check(NvLinkDown(), vm, four)} == {CannotTell}
+    assert set(said(four).values()) == {"error"}
+
+
+# --- by matrix
+
+
+@pytest.mark.parametrize(
+    ("rows", "name"),
+    [
+        (full(8, 12), A100),
+        (full(8, 12), None),
+        (full(4, 4), A100),
+        (full(4, 6), None),
+        (full(4, 6), H100),
+        (full(8, 18), H100),
+        (full(8, 8), "NVIDIA H800"),
+        (full(16, 6), "Tesla V100-SXM3-32GB"),
+        # A cube mesh of eight V100, and four of its GPUs.
+        (
+            [
+                "NV1 NV1 NV2 NV2 SYS SYS SYS",
+                "NV2 NV1 SYS NV2 SYS SYS",
+                "NV2 SYS SYS NV1 SYS",
+                "SYS SYS SYS NV1",
+                "NV1 NV1 NV2",
+                "NV2 NV1",
+                "NV2",
+            ],
+            V100,
+        ),
+        (["NV1 NV1 NV2", "NV2 NV1", "NV1"], V100),
+        (["NV1 NV1 NV2", "NV2 NV1", "NV1"], None),
+        (["NV3"], None),
+        # Two boards of four, joined by PCIe.
+        (
+            [
+                "NV4 NV4 NV4 SYS SYS SYS SYS",
+                "NV4 NV4 SYS SYS SYS SYS",
+                "NV4 SYS SYS SYS SYS",
+                "SYS SYS SYS SYS",
+                "NV4 NV4 NV4",
+                "NV4 NV4",
+                "NV4",
+            ],
+            A100,
+        ),
+        # Four of a board and one of the next, as a scheduler hands them out.
+        (["NV4 NV4 NV4 SYS", "NV4 NV4 SYS", "NV4 SYS", "SYS"], A100),
+        # Bridged in pairs.
+        (["NV12 SYS SYS", "SYS SYS", "NV12"], "NVIDIA A100 80GB PCIe"),
+        (["NV6 NV6 NV6", "NV6 NV6", "NV6"], "NVIDIA H200 NVL"),
+        (["SYS SYS SYS", "SYS SYS", "SYS"], "NVIDIA A100-PCIE-40GB"),
+        (["SYS SYS SYS", "SYS SYS", "SYS"], None),
+    ],
+)
+def test_healthy_matrices(rows, name):
+    n = len(rows) + 1
+    facts = [matrix(rows)] + ([gpus(*[name] * n)] if name else [])
+    assert check(NvLinkDown(), *facts) == []
+
+
+def test_one_gpu_behind_switches_has_seventeen():
+    rows = full(8, 18)
+    rows = [" ".join("NV17" if 3 in (a, b) else "NV18" for b in range(a + 1, 8)) for a in range(7)]
+    found = findings(NvLinkDown(), matrix(rows))
+    ((_, subject), finding), = found.items()
+    assert (subject, finding.severity, finding.confidence) == ("gpu:3", "error", "likely")
+    assert "1 of its links is down" in finding.message
+
+
+def test_two_gpus_behind_switches_and_the_worse_pair():
+    def cell(a, b):
+        return "NV16" if 5 in (a, b) else "NV17" if 3 in (a, b) else "NV18"
+
+    rows = [" ".join(cell(a, b) for b in range(a + 1, 8)) for a in range(7)]
+    assert said(matrix(rows), gpus(*[H100] * 8)) == {"gpu:3": "error", "gpu:5": "error"}
+
+
+def test_direct_board_with_one_link_of_a_pair_down():
+    assert said(matrix(["NV4 NV4 NV4", "NV3 NV4", "NV4"]), gpus(*[A100] * 4)) == {"pair:1-2": "error"}
+
+
+def test_direct_board_with_a_pair_lost():
+    assert said(matrix(["NV4 NV4 NV4", "SYS NV4", "NV4"]), gpus(*[A100] * 4)) == {"pair:1-2": "error"}
+
+
+def test_gpu_left_out_of_a_mesh():
+    rows = ["NV4 SYS NV4", "SYS NV4", "SYS"]
+    found = findings(NvLinkDown(), matrix(rows), gpus(*[A100] * 4))
+    assert {s: f.confidence for (_, s), f in found.items()} == {"gpu:2": "likely"}
+    # Without knowing the part it could be a display card.
+    assert said(matrix(rows)) == {}
+    assert said(matrix(rows), gpus(A100, A100, "NVIDIA DGX Display", A100)) == {}
+
+
+def test_a_dead_gpu_of_a_direct_board_is_the_one_fault():
+    rows = ["NV4 SYS NV4", "SYS NV4", "SYS"]
+    states = listing(*[(A100, "111111110000")] * 2, (A100, "0" * 12), (A100, "111100001111"))
+    # Its neighbours' four links to it are inactive too: their far end is dead.
+    assert said(matrix(rows), states) == {"gpu:2": "error"}
+    assert said(states) == {"gpu:2": "error"}
+    # One more link down than that is the neighbour's own.
+    more = listing((A100, "111111110000"), (A100, "111111100000"), (A100, "0" * 12), (A100, "111100001111"))
+    assert said(more) == {"gpu:1": "error", "gpu:2": "error"}
+
+
+def test_listing_speaks_before_the_matrix():
+    whole = listing(*[(A100, "1" * 12)] * 4)
+    assert said(matrix(["NV4 SYS NV4", "SYS NV4", "SYS"]), whole, gpus(*[A100] * 4)) == {}
+
+
+def test_sxm_host_without_any_nvlink():
+    rows = ["SYS SYS SYS", "SYS SYS", "SYS"]
+    found = findings(NvLinkDown(), matrix(rows), gpus(*[H100] * 4))
+    assert {(s, f.severity, f.confidence) for (_, s), f in found.items()} == {("host", "error", "likely")}
+    vm = Platform(PlatformEntry(vm=True, origin=HERE))
+    assert findings(NvLinkDown(), vm, matrix(rows), gpus(*[H100] * 4))["nvlink-down", "host"].confidence == "possible"
+    assert said(matrix(rows, pcie_only=True), gpus(*[H100] * 4)) == {}
+    assert said(matrix(["SYS - -", "SYS SYS", "SYS"]), gpus(*[H100] * 4)) == {}  # rows cut
+
+
+def test_two_known_gpus_one_link_short():
+    assert said(matrix(["NV17"]), gpus("NVIDIA H200", "NVIDIA H200")) == {"pair:0-1": "error"}
+    assert said(matrix(["NV18"]), gpus("NVIDIA H200", "NVIDIA H200")) == {}
+    assert said(matrix(["NV3"]), gpus("NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 3090")) == {"pair:0-1": "error"}
+
+
+def test_display_card_is_left_out_and_said():
+    states = listing((A100, "1" * 11 + "0"), ("NVIDIA DGX Display", ""))
+    found = findings(NvLinkDown(), states)["nvlink-down", "gpu:0"]
+    assert "GPU1" in found.message and "display" in found.message
