@@ -149,7 +149,7 @@ class _Child:
             status = self.stopped_as
         else:
             status = "ok" if rc == 0 else "signal" if rc < 0 else "exit"
-        kept = KEPT if status == "oversize" else self.max_output
+        kept = min(KEPT, self.max_output) if status == "oversize" else self.max_output
         out, err = (_content(f, kept) for f in self.files)
         self._close()
         return Capture(
