@@ -67,7 +67,7 @@ class NvLinkDown(BaseChecker):
                 said.add(index)
             elif state.down:
                 said.add(index)
-                if _far_ends(card, known, states):
+                if _far_ends(card, known, states, pairs):
                     continue
                 yield from _some_inactive(card, state, alike, vm, pairs, aside)
             elif short := _rows_lacking(card, known, states):
@@ -87,17 +87,18 @@ def _same_everywhere(known: dict[int, Card], states: dict[int, Links]) -> bool:
     return len(counts) == 1 and len(kinds) == 1 and sum(1 for s in states.values() if s.up or s.down) > 1
 
 
-def _far_ends(card: Card, known: dict[int, Card], states: dict[int, Links]) -> bool:
+def _far_ends(card: Card, known: dict[int, Card], states: dict[int, Links], pairs: Pairs | None) -> bool:
     """On a board of direct links, do this GPU's inactive links lead to GPUs that have none up? Those are then the fault.
 
     Four A100 have four links to each neighbour: with one GPU dead, each of the others shows just those four inactive.
     """
-    equal = [i for i, c in known.items() if c.kind is not None and c.kind == card.kind]
-    dead = [i for i in equal if states[i].all_inactive]
-    if not dead or not card.required or card.part is None or card.part.links is None or len(equal) > 4:
+    dead = [i for i, c in known.items() if states[i].all_inactive and c.kind == card.kind]
+    part = card.part
+    if not dead or part is None or not part.required or (part.nvlink_gen or 0) < 3 or len(known) > 4:
         return False
-    each, rest = divmod(card.part.links, len(equal) - 1)
-    return rest == 0 and len(states[card.index].down) == each * len(dead)
+    each = min(part.pair_links, default=0)
+    own = {p.nvlinks for p in nvl_pairs(pairs) if card.index in (p.a, p.b)}
+    return own <= {each} and each != part.links and len(states[card.index].down) == each * len(dead)
 
 
 def _switched(card: Card, pairs: Pairs | None) -> bool:
@@ -187,7 +188,7 @@ def _some_inactive(
         DOWN.slug,
         ERROR,
         card.subject,
-        f"{card.label} ({card.words}): NVLink {numbers} inactive, {whole} up. {why}" + aside,
+        f"{card.label} ({card.words}): {numbers} inactive, {whole} up. {why}" + aside,
         _evidence(state),
         CERTAIN if card.part is not None or card.required else LIKELY,
         cost=_cost(card, len(state.down), len(state.up)),
@@ -215,8 +216,10 @@ def _rows_lacking(card: Card, known: dict[int, Card], states: dict[int, Links]) 
     """
     state = states[card.index]
     rows = [x.link for x in state.up]
+    if not rows and (state.about is None or not state.about.no_nvlink or card.mig):
+        return 0  # with MIG on, links are not listed
     last = max((i for i, s in states.items() if s.up or s.down or s.all_inactive), default=card.index)
-    if card.kind is None or state.elided or not rows or rows != list(range(len(rows))) or card.index == last:
+    if card.kind is None or state.elided or rows != list(range(len(rows))) or card.index == last:
         return 0
     peers = [len(s.up) for i, s in states.items() if i != card.index and known[i].kind == card.kind and s.up and not s.elided]
     usual = max(set(peers), key=peers.count) if peers else 0
@@ -228,7 +231,7 @@ def _too_few_rows(card: Card, state: Links, short: int, pairs: Pairs | None) -> 
         DOWN.slug,
         ERROR,
         card.subject,
-        f"{card.label} ({card.words}) lists {len(state.up)} NVLinks where GPUs of the same part list {len(state.up) + short}.",
+        f"{card.label} ({card.words}) lists {len(state.up) or 'no'} NVLinks where GPUs of the same part list {len(state.up) + short}.",
         _evidence(state),
         LIKELY,
         cost=_cost(card, short, len(state.up)),
@@ -257,6 +260,8 @@ def _evidence(state: Links) -> tuple[Evidence, ...]:
         return tuple(x.at("active") for x in state.down)
     if state.about is not None and state.about.all_inactive:
         return (state.about.at("all_inactive"),)
+    if not state.up and state.about is not None:
+        return (state.about.at("no_nvlink"),)
     return tuple(x.at("active") for x in state.up[-1:])
 
 
@@ -265,4 +270,4 @@ def _cost(card: Card, down: int | None, up: int = 0) -> str | None:
     rate = card.part.link_gbs if card.part is not None else None
     if rate is None or not down:
         return None
-    return f"{down * rate:.0f} of {(down + up) * rate:.0f} GB/s each way of this GPU's NVLink bandwidth"
+    return f"{down * rate:.0f} of {(down + up) * rate:.0f} GB/s each way of this GPU's NVLink bandwidth is lost"

@@ -44,6 +44,10 @@ class Card(Record):
         return self.part is not None and self.part.display_only
 
     @property
+    def mig(self) -> bool:
+        return self.gpu is not None and self.gpu.mig_mode == "enabled"
+
+    @property
     def words(self) -> str:
         """For a reader: the model's name, or that the table of parts does not know it."""
         if self.part is not None or self.name is None:
@@ -118,11 +122,11 @@ def mesh(pairs: Pairs | None, members: Iterable[int]) -> bool:
 
 
 def many(numbers: Iterable[int]) -> str:
-    """`link 3`, `links 3 and 5`, `links 0, 1 and 4`."""
+    """`NVLink 3`, `NVLinks 3 and 5`, `NVLinks 0, 1 and 4`."""
     words = [str(n) for n in sorted(numbers)]
     if len(words) == 1:
-        return f"link {words[0]}"
-    return f"links {', '.join(words[:-1])} and {words[-1]}"
+        return f"NVLink {words[0]}"
+    return f"NVLinks {', '.join(words[:-1])} and {words[-1]}"
 
 
 def repair_steps(card: Card, switched: bool) -> tuple[Step, ...]:
@@ -138,7 +142,7 @@ def repair_steps(card: Card, switched: bool) -> tuple[Step, ...]:
             "disruptive",
             verify,
         ),
-        Step("If the links stay down, power the host off and on; a warm reboot does not reset every board", None, "disruptive", verify),
+        Step("If the links stay down, power the host off and on, so that the whole board starts anew", None, "disruptive", verify),
         Step(
             "If they are down again after that, swap this GPU with another: a fault that moves with it is the GPU's, one that "
             "stays is the board's. Send a report to the vendor",

@@ -130,10 +130,6 @@ def _without(pair: Pair, a: Card, b: Card) -> bool:
     return pair.path != "NVL" and any(c.part is not None and c.part.p2p is False for c in (a, b))
 
 
-def _mig(card: Card) -> bool:
-    return card.gpu is not None and card.gpu.mig_mode == "enabled"
-
-
 def _refused(
     pair: Pair, field: str, words: str, word: str, a: Card, b: Card, vm: bool, aside: str, confidence: str
 ) -> Finding:
@@ -141,7 +137,7 @@ def _refused(
     evidence = (pair.at(field),)
     cost = "each byte between the two goes through host memory"
     steps: tuple[Step, ...] = ()
-    if _mig(a) or _mig(b):
+    if a.mig or b.mig:
         message, severity = " MIG is on, and instances have no peer access.", NOTE
     elif pair.path == "NVL":
         message, severity, steps = " They are joined by NVLink, so they should have it.", ERROR, _nvlink_steps(word)

@@ -67,7 +67,7 @@ def test_sxm_board_with_two_links_down():
     found = findings(NvLinkDown(), listing((V100, "111010")))
     finding = found["nvlink-down", "gpu:0"]
     assert finding.severity == "error" and finding.confidence == "certain"
-    assert "links 3 and 5" in finding.message and "4 of 6" in finding.message
+    assert "NVLinks 3 and 5 inactive" in finding.message and "4 of 6" in finding.message
     assert finding.cost is not None and "52 of 155 GB/s" in finding.cost
     assert len(finding.evidence) == 2 and any(s.risk == "hardware" for s in finding.remediation)
     assert not any("setenable" in (s.command or "") for s in finding.remediation)
@@ -126,6 +126,17 @@ def test_fewer_rows_than_equal_parts():
     assert said(listing((H100, "1" * 18), (H100, "1" * 17), (H100, "1" * 18), elided=(1,))) == {}
     assert said(listing((H100, "1" * 18), (H100, "1" * 18), (H100, "1" * 17))) == {}
     assert said(listing((H100, "1" * 18), ("NVIDIA H800", "1" * 8), (H100, "1" * 18))) == {}
+
+
+def test_no_rows_beside_equal_parts_that_have_them():
+    rows = listing((A100, "1" * 12), (A100, ""), (A100, "1" * 12))
+    assert said(rows) == {}  # the author may have left them out
+    about = tuple(NvLinkGpu(gpu=g.gpu, name=g.name, no_nvlink=g.gpu == 1 or None, origin=HERE) for g in rows.gpus)
+    bare = NvLinks(rows.links, about)
+    found = findings(NvLinkDown(), bare)["nvlink-down", "gpu:1"]
+    assert (found.severity, found.confidence) == ("error", "likely") and "no NVLinks" in found.message
+    cut = Gpus(tuple(Gpu(index=i, name=A100, mig_mode="enabled", origin=HERE) for i in range(3)))
+    assert said(cut, bare) == {}
 
 
 def test_single_gpu_of_a_machine_has_nothing_to_reach():
@@ -239,6 +250,10 @@ def test_a_dead_gpu_of_a_direct_board_is_the_one_fault():
     # Its neighbours' four links to it are inactive too: their far end is dead.
     assert said(matrix(rows), states) == {"gpu:2": "error"}
     assert said(states) == {"gpu:2": "error"}
+    assert said(listing((A100, "111111110000"), (A100, "0" * 12))) == {"gpu:1": "error"}
+    # Behind switches the others' links stay up, so four that are down are a fault of their own.
+    eight = listing((A100, "111111110000"), (A100, "0" * 12), *[(A100, "1" * 12)] * 6)
+    assert said(eight) == {"gpu:0": "error", "gpu:1": "error"}
     # One more link down than that is the neighbour's own.
     more = listing((A100, "111111110000"), (A100, "111111100000"), (A100, "0" * 12), (A100, "111100001111"))
     assert said(more) == {"gpu:1": "error", "gpu:2": "error"}
