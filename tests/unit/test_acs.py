@@ -72,6 +72,23 @@ def test_root_ports_change_nothing() -> None:
     assert said(one_switch.set(one_switch.root(0), port_type=None)) == {}
 
 
+def test_two_functions_below_one_root_port_do_not_make_it_a_switch() -> None:
+    made = host(2, **L40S)
+    made.set(made.bdf(1), parent=made.port(0)).set(made.port(0), acs=ACS_REDIRECT)
+    assert said(made) == {}
+    # A bridge of unknown kind whose own parent is not in the input may be a switch port.
+    made.set(made.port(0), port_type=None, parent_known=None)
+    assert said(made) == {f"pci:{made.port(0)}": "warning"}
+
+
+def test_boards_that_join_all_links_do_not_use_pcie() -> None:
+    made = redirected(**SXM)
+    made.pairs = []
+    found = findings(AcsRedirect(), *made.facts())
+    assert found
+    assert all(f.severity == "note" and "do not use" in f.message for f in found.values())
+
+
 def test_ports_off_every_path_do_not_matter() -> None:
     made = host(2, 1, **L40S)
     made.devices["0000:60:05.0"] = PciDevice(

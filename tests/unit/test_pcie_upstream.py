@@ -54,6 +54,8 @@ def test_a_slow_uplink_above_a_gpu_at_full_rate_is_slow() -> None:
 def test_the_gpus_own_link_is_not_a_hop_above() -> None:
     assert said(host(2, 1).narrow(0, 4)) == {}
     assert said(host(2).slot(0, width=4)) == {}
+    made = host(2)
+    assert said(made.set(made.port(0), width=4)) == {}  # two readings of one link that differ are no hop
 
 
 def test_a_topology_file_gives_one_figure_per_hop() -> None:

@@ -31,6 +31,7 @@ def test_small_where_nobody_would() -> None:
     assert said(host(1, **L40S).every_gpu(bar1_mib=256)) == {"note"}
     assert said(host(name="NVIDIA A100-SXM4-40GB", device_id="10de:20b0").nvlink().every_gpu(bar1_mib=256)) == {"note"}
     assert said(host(name="NVIDIA GeForce RTX 3090", device_id="10de:2204", fb_mib=24576).every_gpu(bar1_mib=256)) == {"note"}
+    assert said(host(name="NVIDIA A100-SXM4-40GB", device_id="10de:20b0").nvlink().p2p("NS").every_gpu(bar1_mib=256)) == {"note"}
     # The driver already lets them peer.
     assert said(host(**L40S).every_gpu(bar1_mib=256).p2p("OK")) == {"note"}
 
