@@ -46,10 +46,15 @@ class AcsRedirect(BaseChecker):
         links = [link for link in gpu_links(facts) if not hidden(link, facts)]
         paths = peer_paths(links, tree, gpus, facts.get(Pairs))
         guests = passes_devices_on(facts)
-        ports = {d.bdf: d for path in paths for d in path.bridges}
+        ports: dict[str | None, PciDevice] = {}
+        through: dict[str | None, list[PeerPath]] = {}
+        for path in paths:
+            for bridge in path.bridges:
+                ports[bridge.bdf] = bridge
+                through.setdefault(bridge.bdf, []).append(path)
         redirecting = {bdf: d for bdf, d in ports.items() if redirects(d)}
         for bdf, port in redirecting.items():
-            yield _finding(port, [p for p in paths if any(b.bdf == bdf for b in p.bridges)], list(redirecting), guests)
+            yield _finding(port, through[bdf], list(redirecting), guests)
         unread = [d for d in ports.values() if d.acs is None]
         if unread:
             yield CannotTell("acs", f"{_why_unread(unread)} ({_list([str(d.bdf) for d in unread])}): {FULL_LISTING}")

@@ -30,24 +30,41 @@ def is_root(device: PciDevice) -> bool:
 
 def peer_paths(links: list[GpuLink], tree: PciTree, gpus: Gpus | None, pairs: Pairs | None) -> list[PeerPath]:
     """Paths between GPUs, and between a GPU and an RDMA NIC, that turn at a switch. Root ports are left out of them."""
-    placed = [link for link in links if link.gpu.bdf is not None]
+    above = {link.subject: _switches(link.above) for link in links}
+    # Only devices below the same topmost switch can meet below a switch at all.
+    trees: dict[str | None, list[GpuLink]] = {}
+    for link in links:
+        if above[link.subject]:
+            trees.setdefault(above[link.subject][-1].bdf, []).append(link)
     out: list[PeerPath] = []
-    for at, one in enumerate(placed):
-        for other in placed[at + 1 :]:
-            bridges = _turn(tree, one.gpu.bdf, other.gpu.bdf)
-            if bridges:
+    for near in trees.values():
+        for at, one in enumerate(near):
+            for other in near[at + 1 :]:
+                bridges = _turn(above[one.subject], above[other.subject])
                 out.append(PeerPath(f"{_short(one)} and {_short(other)}", bridges, _direct(one, other, gpus, pairs)))
-        for nic in tree:
-            if nic.is_nic and _rdma(nic):
-                bridges = _turn(tree, one.gpu.bdf, nic.bdf)
-                if bridges:
-                    # GPUDirect RDMA is what a NIC below a GPU's switch is for, but the input does not prove its use.
-                    out.append(PeerPath(f"{_short(one)} and the NIC {nic.bdf}", bridges, can_peer(one.gpu)))
+    for nic in tree if trees else ():
+        if nic.is_nic and _rdma(nic):
+            way = _switches(tree.ancestors(nic.bdf))
+            for one in trees.get(way[-1].bdf, ()) if way else ():
+                # GPUDirect RDMA is what a NIC below a GPU's switch is for, but the input does not prove its use.
+                bridges = _turn(above[one.subject], way)
+                out.append(PeerPath(f"{_short(one)} and the NIC {nic.bdf}", bridges, can_peer(one.gpu)))
     return out
 
 
-def _turn(tree: PciTree, a: str | None, b: str | None) -> tuple[PciDevice, ...]:
-    return tuple(d for d in tree.between(a, b) or () if not is_root(d))
+def _switches(above: tuple[PciDevice, ...]) -> tuple[PciDevice, ...]:
+    return tuple(d for d in above if not is_root(d))
+
+
+def _turn(one: tuple[PciDevice, ...], other: tuple[PciDevice, ...]) -> tuple[PciDevice, ...]:
+    """Bridges from one device up to the first that is above both, and down to the other."""
+    names = [d.bdf for d in other]
+    up: list[PciDevice] = []
+    for bridge in one:
+        up.append(bridge)
+        if bridge.bdf in names:
+            return (*up, *other[: names.index(bridge.bdf)])
+    return ()
 
 
 def _short(link: GpuLink) -> str:

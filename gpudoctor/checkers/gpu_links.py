@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.pci import PciDevice, PciTree
@@ -92,7 +92,7 @@ def gpu_links(facts: FactView) -> Iterator[GpuLink]:
             known = _matched(known, [d for d in tree if could_be_gpu(d)])
         else:
             known += [_as_gpu(d) for d in tree if could_be_gpu(d) and d.bdf not in seen and d.driver == "nvidia"]
-    cards = {} if tree is None else {d.bdf: d for d in tree if d.bdf is not None}
+    cards: dict[str | None, PciDevice] = {} if tree is None else {d.bdf: d for d in tree if d.bdf is not None}
     nameless = [] if tree is None else [d for d in tree if d.bdf is None and could_be_gpu(d)]
     for gpu in known:
         card = cards.get(gpu.bdf) if gpu.bdf else nameless.pop(0) if gpu.index is None and nameless else None
@@ -101,12 +101,23 @@ def gpu_links(facts: FactView) -> Iterator[GpuLink]:
             continue
         if gpu.c2c or _GRACE.search(gpu.name or "") or (card is not None and card.link_up is False):
             continue
-        above = tree.ancestors(gpu.bdf) if tree is not None and gpu.bdf else ()
+        above = _above(card, cards)
         # NCCL's topology file drops a switch's downstream ports: the bridge above is then no end of this link.
         port = above[0] if above and above[0].port_type != "upstream" else None
         if port is not None and port.link_up is False:
             continue
         yield GpuLink(gpu, card, port, above, gpu.bdf is not None or gpu.index is not None)
+
+
+def _above(card: PciDevice | None, devices: Mapping[str | None, PciDevice]) -> tuple[PciDevice, ...]:
+    """As PciTree.ancestors, by look-up: a listing may hold thousands of devices, a hostile one a cycle."""
+    out: list[PciDevice] = []
+    while card is not None and card.parent in devices and len(out) < 32:
+        card = devices[card.parent]
+        if card in out:
+            break
+        out.append(card)
+    return tuple(out)
 
 
 def _matched(listed: list[Gpu], cards: list[PciDevice]) -> list[Gpu]:
