@@ -135,8 +135,6 @@ def _counts(ends: list[int], joined: list[Pair], known: dict[int, Card]) -> Iter
                 best,
                 switched=True,
             )
-        if low:
-            return
     for pair in joined:
         if pair.nvlinks and pair.nvlinks < most and not {pair.a, pair.b} & set(low):
             yield MatrixFault(

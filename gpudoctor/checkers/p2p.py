@@ -125,11 +125,6 @@ def _refuses(card: Card) -> bool:
     return card.part is not None and card.part.p2p_class == NONE
 
 
-def _without(pair: Pair, a: Card, b: Card) -> bool:
-    """Parts that never have it over PCIe; bridged GeForce cards have it over their bridge only."""
-    return pair.path != "NVL" and any(c.part is not None and c.part.p2p is False for c in (a, b))
-
-
 def _refused(
     pair: Pair, field: str, words: str, word: str, a: Card, b: Card, vm: bool, aside: str, confidence: str
 ) -> Finding:
@@ -141,7 +136,7 @@ def _refused(
         message, severity = " MIG is on, and instances have no peer access.", NOTE
     elif pair.path == "NVL":
         message, severity, steps = " They are joined by NVLink, so they should have it.", ERROR, _nvlink_steps(word)
-    elif _without(pair, a, b):
+    elif any(c.part is not None and c.part.p2p is False for c in (a, b)):
         message, severity, steps = f" {_names(a, b)} have none over PCIe, whatever the slot or BIOS.", NOTE, _none_steps()
     else:
         message, severity, steps = _other(word, vm), WARNING, _other_steps(word, vm)

@@ -83,6 +83,9 @@ def test_virtual_machine_whose_manager_runs_outside():
     done = gpus(8, fabric_state="completed", fabric_status="success")
     assert check(Fabric(), vm, manager(active=False, installed=False, switches=0), done) == []
     assert check(Fabric(), vm, done) == []
+    down = manager(active=False, state="failed", switches=4)
+    assert check(Fabric(), vm, down, done) == []
+    assert said(vm, down, gpus(8)) == {"host": ("error", "likely")}
 
 
 def test_version_unlike_the_drivers():
