@@ -90,8 +90,9 @@ class SlotWidth(BaseChecker):
 
 def _slot_width(link: GpuLink, card: Reading, port: Reading, carrying: bool | None) -> Finding:
     given, wanted = int(port.value), int(card.value)
-    speed = best_speed(link)
-    before, after = pcie.gbs(speed, given), pcie.gbs(speed, wanted)
+    # What another slot would give: the card's own lanes at the card's own rate.
+    own = link.card_max("speed_gts")
+    before, after = pcie.gbs(best_speed(link), given), pcie.gbs(own.value if own else None, wanted)
     verify = f"cat /sys/bus/pci/devices/{link.bdf}/current_link_width   (wants {wanted})"
     return Finding(
         "slot-width",
@@ -156,7 +157,7 @@ def _slot_speed(link: GpuLink, card: Reading, port: Reading, peer: GpuLink | Non
         pcie.cost(before, after),
         (
             Step("Firmware setup: link speed of this slot to Auto or the highest generation.", None, "disruptive", look_command(link)),
-            *((Step(f"Or swap slots: the port of {peer.label} is faster.", None, "hardware"),) if peer else ()),
+            *((Step(f"Or swap slots: the port of {peer.gpu.label} is faster.", None, "hardware"),) if peer else ()),
         ),
         Gain(round(before, 1), round(after, 1), "GB/s each way") if before and after else None,
     )  # fmt: skip

@@ -31,10 +31,10 @@ TABLE: tuple[Explains, ...] = (
     Explains("mig", ("p2p-unsupported", "gpu-not-visible", *_PATHS), "host"),
     Explains("no-nvlink-path", ("path-phb", "path-node", "path-sys"), "same"),
     Explains("vm-topology", ("numa-unknown", "path-phb", "path-node", "path-sys"), "host"),
-    Explains("slot-width", ("chipset-slot", "pcie-upstream"), "gpu"),
+    Explains("slot-width", ("chipset-slot", "pcie-upstream", "slot-speed"), "gpu"),
     Explains("pcie-upstream", ("chipset-slot",), "gpu"),
     Explains("pcie-errors", ("aspm",), "gpu"),
-    Explains("chipset-slot", ("nic-far",), "gpu"),
+    Explains("chipset-slot", ("nic-far", "slot-speed"), "gpu"),
     Explains("p2p-unsupported", ("small-bar",), "gpu"),
     Explains("throttled", ("pcie-speed",), "same"),
 )

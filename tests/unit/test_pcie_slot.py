@@ -40,6 +40,9 @@ def test_the_cost_is_said() -> None:
     (found,) = findings(SlotWidth(), *host().slot(1, width=8).facts()).values()
     assert found.cost == "at most 15.8 of 31.5 GB/s each way"
     assert "0000:01:01.0" in found.message
+    # A slot that is old as well: what counts is what the card could have elsewhere.
+    (found,) = findings(SlotWidth(), *host().slot(1, width=4, speed_gts=8.0).facts()).values()
+    assert found.cost == "at most 3.9 of 31.5 GB/s each way"
 
 
 def test_without_the_port_it_cannot_tell() -> None:
