@@ -85,15 +85,15 @@ def _reason(
 ) -> tuple[str, tuple[Step, ...]]:
     head = f"GPU{pair.a} and GPU{pair.b} can have NVLink, but their traffic takes PCIe ({pair.path}): "
     look = Step("See which links are up", "nvidia-smi nvlink -s")
-    both = {pair.a, pair.b} <= joined
-    if both and not (a.required and b.required and _full_mesh_part(a)):
+    whole_board = a.required and b.required and _full_mesh_part(a)
+    if whole_board:
+        end = " A hypervisor that hands out GPUs one by one can be the reason." if vm else ""
+        return head + "on their board NVLink should join them." + end, (look,)
+    if {pair.a, pair.b} <= joined or a.required:
         return (
             head + "each has NVLink to other GPUs, not to this one. Bridged pairs and partial meshes are built like that.",
             (Step("Nothing to repair. A job on GPUs that are joined runs at NVLink's rate", "nvidia-smi topo -m"),),
         )
-    if a.required or b.required:
-        end = " A hypervisor that hands out GPUs one by one can be the reason." if vm else ""
-        return head + "on their board NVLink should join them." + end, (look,)
     if inactive:
         return (
             head + "all their NVLinks are inactive, so no bridge is fitted between them, or it is not seated.",

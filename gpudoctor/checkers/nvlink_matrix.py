@@ -183,6 +183,9 @@ def _outsiders(
         if not card.required or len(own) < len(ends):
             continue
         links = card.part.links if card.part is not None else None
+        # In a V100 cube two of its quads meet by single links, so a GPU of the other quad has none to these.
+        if card.part is not None and card.part.nvlink_gen == 2 and usual < (links or 0):
+            continue
         # Direct boards: if the others' links are all in use among themselves, this GPU sits on another board.
         if links is not None and usual < links and usual * (len(ends) - 1) >= links:
             continue
@@ -201,12 +204,15 @@ def _none_at_all(members: set[int], seen: list[Pair], known: dict[int, Card], vm
     first = known[min(members)]
     if not first.required or len(seen) < len(members) * (len(members) - 1) // 2 or not seen:
         return
+    # Of a V100 cube two GPUs may have no link; of any three, two do, since it consists of two quads.
+    if len(members) == 2 and first.part is not None and first.part.nvlink_gen == 2:
+        return
     where = " A hypervisor that hands out GPUs one by one can be the reason too." if vm else ""
     yield MatrixFault(
         tuple(sorted(members)),
         f"No pair of the {len(members)} GPUs ({first.words}) has NVLink, although their board joins them all by it.{where}",
         tuple(p.at("path") for p in seen[:3]),
-        POSSIBLE if vm else LIKELY,
+        POSSIBLE if vm or len(members) == 2 else LIKELY,  # two may sit on two boards
         first.part.links if first.part is not None else None,
         switched=True,
         whole=True,

@@ -44,6 +44,11 @@ def test_boards_that_join_all_gpus():
     assert "partial meshes" in findings(NoNvlinkPath(), cube, lost)["no-nvlink-path", "pair:1-2"].message
 
 
+def test_two_of_a_cube_without_a_link():
+    two = gpus("Tesla V100-SXM2-32GB", "Tesla V100-SXM2-32GB")
+    assert "partial meshes" in findings(NoNvlinkPath(), two, pairs((0, 1, "SYS")))["no-nvlink-path", "pair:0-1"].message
+
+
 def test_same_unknown_part_as_one_that_has_nvlink():
     three = gpus(*["NVIDIA Q1"] * 3)
     found = findings(NoNvlinkPath(), three, pairs((0, 1, "NVL"), (0, 2, "SYS"), (1, 2, "SYS")))

@@ -182,6 +182,9 @@ def test_slice_of_a_v100_cube_in_a_virtual_machine_is_left_open():
         (["NV1 NV1 NV2", "NV2 NV1", "NV1"], V100),
         (["NV1 NV1 NV2", "NV2 NV1", "NV1"], None),
         (["NV3"], None),
+        # Three of one quad of a cube and one of the other; two of different quads.
+        (["NV1 NV1 SYS", "NV2 SYS", "SYS"], V100),
+        (["SYS"], V100),
         # Two boards of four, joined by PCIe.
         (
             [
@@ -272,6 +275,17 @@ def test_sxm_host_without_any_nvlink():
     assert findings(NvLinkDown(), vm, matrix(rows), gpus(*[H100] * 4))["nvlink-down", "host"].confidence == "possible"
     assert said(matrix(rows, pcie_only=True), gpus(*[H100] * 4)) == {}
     assert said(matrix(["SYS - -", "SYS SYS", "SYS"]), gpus(*[H100] * 4)) == {}  # rows cut
+
+
+def test_two_sxm_gpus_without_nvlink_may_sit_on_two_boards():
+    found = findings(NvLinkDown(), matrix(["SYS"]), gpus(A100, A100))
+    assert {(s, f.severity, f.confidence) for (_, s), f in found.items()} == {("host", "error", "possible")}
+    assert said(matrix(["SYS SYS", "SYS"]), gpus(V100, V100, V100)) == {"host": "error"}
+
+
+def test_one_of_sixteen_behind_switches_lost():
+    rows = [" ".join("SYS" if 15 in (a, b) else "NV6" for b in range(a + 1, 16)) for a in range(15)]
+    assert said(matrix(rows), gpus(*["Tesla V100-SXM3-32GB"] * 16)) == {"gpu:15": "error"}
 
 
 def test_two_known_gpus_one_link_short():
