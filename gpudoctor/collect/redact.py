@@ -80,8 +80,8 @@ class _Cover:
 
     def learn(self, text: str) -> None:
         """Tags, keys and product names: a user called `max` must not change `max_link_width`."""
-        for name in re.findall(r"</?([A-Za-z_]\w*)|\"([a-z_][\w.]*)\":", text):
-            self._words.update(w.lower() for w in _WORD.findall(name[0] or name[1]))
+        for name in re.findall(r"</([A-Za-z_]\w*)>|\"([a-z_][\w.]*)\":", text):
+            self._words.update(w.lower() for w in _WORD.findall(name[0] or name[1]) if w.isalpha())
         for product in _PRODUCT.findall(text):
             self._words.update(w.lower() for w in _WORD.findall(product[0] or product[1]))
 
