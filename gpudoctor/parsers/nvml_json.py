@@ -238,6 +238,8 @@ def _samples(at: _Reader) -> tuple[tuple[LinkSample, ...], float | None, int | N
             at.note("speed_gts", f"samples[{place}].generation", generation)
             at.note("width", f"samples[{place}].width", width)
         before = said
+    shown = ", ".join(f"{s.speed_gts:g} GT/s x{s.width}{' busy' if s.busy else ''}" for s in out if s.speed_gts)
+    at.note("samples", "samples", shown or "none")
     return tuple(out), best[0] or None, best[1] or None
 
 

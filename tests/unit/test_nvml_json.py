@@ -154,6 +154,7 @@ def test_busy_is_said_only_of_proven_traffic() -> None:
     gpu = one(samples=[sample(1, 0, 10.0), sample(1, 0.06e9, 10.03), sample(1, 0.066e9, 10.06)], utilisation_pct=99)
     assert [s.busy for s in gpu.samples] == [None, True, False]
     assert (gpu.speed_gts, gpu.utilisation_pct) == (2.5, 99)
+    assert gpu.at("samples").value == "2.5 GT/s x16, 2.5 GT/s x16 busy, 2.5 GT/s x16"
 
 
 def test_utilisation_alone_proves_no_traffic() -> None:
