@@ -136,7 +136,7 @@ def _silent(facts: FactView, ours: list[PciDevice]) -> Iterator[Finding | Cannot
     """No word from the driver and none of failure: was it asked at all?"""
     slug = DRIVER_UNAVAILABLE.slug
     modules = facts.get(Modules)
-    unloaded = modules is not None and modules.complete and bool(modules.loaded) and not any(m.startswith("nvidia") for m in modules.loaded)
+    unloaded = modules is not None and modules.complete and not any(m.startswith("nvidia") for m in modules.loaded)
     asked = [o for o in facts.get(Outcomes) or () if o.probe in ("smi-q-x", "nvml") and o.status != "ok"]
     if not ours or not (unloaded or (asked and not facts.recorded)):
         yield CannotTell(slug, "nothing in the input asked the driver" if facts.recorded else "no GPU on the bus was seen and the driver gave no list")
@@ -202,19 +202,25 @@ def _missing(facts: FactView) -> Iterator[Finding | CannotTell]:
         if event.bdf not in well and (event.bdf or "") not in said:
             said.add(event.bdf or "")
             yield _from_log(event)
+    for device in tree.gpus() if tree is not None else ():
+        if device.all_ones and device.bdf not in well and (device.bdf or "") not in said and device.runtime_status != "suspended":
+            said.add(device.bdf or "")
+            words = f"The GPU at {device.bdf or 'an address that is not in the input'} does not answer on the bus: its registers read all ones."
+            yield _lost(f"gpu:{device.bdf}" if device.bdf else "host", words, (device.at("all_ones"),), device.bdf, LIKELY)
     if gpus is None or tree is None or not comparable(gpus, tree, facts.recorded):
         if not said:
             yield CannotTell(GPU_MISSING.slug, "the driver's whole list and the PCI bus are both needed to tell whether one is missing")
         return
-    if not facts.recorded and gpus.attached is not None and gpus.attached > len(gpus.listed):
+    if not facts.recorded and gpus.listed and gpus.attached is not None and gpus.attached > len(gpus.listed):
         counter = gpus.listed[0]
         yield _lost("host", f"The driver counts {gpus.attached} GPUs and describes only {len(gpus.listed)}.", (counter.at("bdf"),), None)
     grant, platform = facts.get(Grant), facts.get(Platform)
     for one in absent(gpus, tree, grant.entry if grant else None, platform.entry if platform else None):
         bdf = one.device.bdf or ""
         if one.lost and bdf not in said:
-            message = f"The GPU at {bdf} is on the bus and {one.why}, but the driver lists only {len(gpus.listed)} GPUs without it."
-            yield _lost(f"gpu:{bdf}", message, (one.device.at("driver"), gpus.listed[0].at("bdf")), bdf, one.confidence)
+            others = f"the driver lists {len(gpus.listed)} others and not this one" if gpus.listed else "the driver finds no device"
+            message = f"The GPU at {bdf} is on the bus and {one.why}, but {others}."
+            yield _lost(f"gpu:{bdf}", message, (one.device.at("driver"), *(g.at("bdf") for g in gpus.listed[:1])), bdf, one.confidence)
 
 
 def _last_losses(log: KernelLog | None) -> tuple[KernelEvent, ...]:

@@ -13,7 +13,7 @@ from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Cpu, JobProcess, Jobs, Setting, Settings
 from gpudoctor.facts.topology import Nics, NvLinks, Pair, Pairs
-from gpudoctor.model import CERTAIN, ERROR, NOTE, WARNING, CannotTell, Cause, Finding, Step, Threshold
+from gpudoctor.model import CERTAIN, ERROR, NOTE, WARNING, CannotTell, Cause, Evidence, Finding, Step, Threshold
 from gpudoctor.parts import find
 
 P2P_DISABLED_ENV = Cause(
@@ -104,8 +104,10 @@ def _who(process: JobProcess) -> str:
 
 def _of_job(process: JobProcess, here: Settings) -> Settings:
     """A job's own environment, above the config files of this host (inside a container they may be others)."""
+    spot = process.at("environment")
     own = tuple(
-        Setting(name=n, value=v, scope="environment", origin=process.origin) for n, v in (process.environment or {}).items()
+        Setting(name=n, value=v, scope="environment", origin={"*": Evidence(spot.source, spot.where, f"{n}={v}")})
+        for n, v in (process.environment or {}).items()
     )
     return Settings((*own, *(s for s in here if s.scope != "environment" and process.container is None)))
 

@@ -59,8 +59,10 @@ class NicHealth(BaseChecker):
 
 def _links(facts: FactView) -> Iterator[Finding | CannotTell]:
     nics = facts[Nics]
+    if not nics.nics:
+        return
     known = [n for n in nics if n.state is not None]
-    if not nics.states_read or (nics.nics and not known):
+    if not nics.states_read or not known:
         yield CannotTell(NIC_LINK.slug, "the state of the RDMA ports is not in the input")
         return
     active = [n for n in known if n.state == "active"]

@@ -49,8 +49,8 @@ class SharedMemory(BaseChecker):
             places.append((shm.entry, f"this {container} container" if container else "this host", container))
         seen = set()
         for process in jobs or ():
-            if process.shm is not None and process.container not in seen:
-                seen.add(process.container)
+            if process.shm is not None and (process.container, process.shm.size_bytes) not in seen:
+                seen.add((process.container, process.shm.size_bytes))
                 inside = f"the container of process {process.pid}" if process.container else f"process {process.pid}"
                 places.append((process.shm, inside, process.container))
         if all(e.size_bytes is None and e.writable is None and e.mounted is None for e, _, _ in places):

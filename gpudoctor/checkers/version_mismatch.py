@@ -102,7 +102,8 @@ def _cuda(entry: DriverEntry | None, software: Software | None) -> Iterator[Find
     if served is not None:
         too_old, evidence = int(served[1]) < major, entry.at("cuda_version")
         has = f"the driver serves CUDA {entry.cuda_version}"
-    elif branch is not None and major in _OLDEST:
+    elif branch is not None and major in _OLDEST and ".nv" not in what:
+        # NVIDIA's own images (torch …nv25.09) bring cuda-compat, with which an older driver serves a newer CUDA.
         too_old, evidence = int(branch[1]) < _OLDEST[major], entry.at("version")
         has = f"driver {entry.version} is older than {_OLDEST[major]}, the first for CUDA {major}"
     else:
@@ -131,8 +132,5 @@ def _built_for(software: Software | None) -> tuple[int, str] | None:
     wheel = _BUILT_FOR.search(torch or "")
     if wheel is not None:
         return int(wheel[1]), f"PyTorch {torch}"
-    for key in ("torch_cuda", "cuda_build"):
-        stated = _MAJOR.match(software.versions.get(key, ""))
-        if stated is not None:
-            return int(stated[1]), f"PyTorch{' ' + torch if torch else ''}"
-    return None
+    stated = _MAJOR.match(software.versions.get("cuda", ""))  # "CUDA used to build PyTorch"
+    return (int(stated[1]), f"PyTorch{' ' + torch if torch else ''}") if stated is not None else None

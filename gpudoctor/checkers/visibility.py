@@ -57,9 +57,9 @@ class Visibility(BaseChecker):
                     slug,
                     NOTE,
                     "host",
-                    f"The driver shows {len(gpus.listed)} of the {len(gpus.listed) + len(hidden)} NVIDIA GPUs on the bus; "
+                    f"The driver shows {len(gpus.listed) or 'none'} of the {len(gpus.listed) + len(hidden)} NVIDIA GPUs on the bus; "
                     f"{names} cannot be used here: {reasons}.",
-                    (gpus.listed[0].at("bdf"), *(a.device.at("bdf") for a in hidden[:8])),
+                    (*(g.at("bdf") for g in gpus.listed[:1]), *(a.device.at("bdf") for a in hidden[:8])),
                     min((a.confidence for a in hidden), key=("possible", "likely", "certain").index),
                     remediation=_ask(),
                 )

@@ -23,8 +23,10 @@ class Absent(Record):
 
 def comparable(gpus: Gpus | None, tree: PciTree | None, recorded: bool) -> bool:
     """Can the driver's list be held against the bus? Only whole lists with addresses can."""
-    if gpus is None or tree is None or not gpus.complete or not gpus.listed:
+    if gpus is None or tree is None or not gpus.complete:
         return False
+    if not gpus.listed:
+        return gpus.attached == 0  # the driver was asked, and knows of none
     if any(g.bdf is None for g in gpus.listed):
         return False
     # `nvidia-smi -i 0` prints one block and counts all: the author's choice, no loss.

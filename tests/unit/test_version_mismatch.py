@@ -1,0 +1,79 @@
+import pytest
+
+from gpudoctor.checkers.version_mismatch import VersionMismatch
+from gpudoctor.facts.gpu import Driver, DriverEntry
+from gpudoctor.facts.kernel import KernelEvent, KernelLog
+from gpudoctor.facts.system import Software
+from gpudoctor.model import CannotTell, Evidence
+from tests.builders import host
+from tests.support import HERE, check, findings
+
+FROM = Evidence("collect_env", "line 2", "PyTorch version: …")
+
+
+def driver(**fields):
+    return Driver(DriverEntry(origin=HERE, **fields))
+
+
+def found(*facts):
+    return findings(VersionMismatch(), *facts).get(("version-mismatch", "host"))
+
+
+def test_library_and_module_differ():
+    said = found(driver(version="550.54.15", module_version="535.129.03"))
+    assert (said.severity, said.confidence) == ("error", "certain")
+    assert "550.54.15" in said.message and "535.129.03" in said.message
+    assert found(driver(version="550.54.15", module_version="535.129.03"), *host().facts()).confidence == "likely"
+
+
+def test_equal_versions():
+    assert check(VersionMismatch(), driver(version="550.54.15", module_version="550.54.15")) == []
+    assert check(VersionMismatch(), driver(version="550.54.15")) == []
+
+
+def test_nvidia_smis_own_words():
+    said = found(driver(failure="Failed to initialize NVML: Driver/library version mismatch", module_version="550.54.15"))
+    assert said.severity == "error"
+    assert found(driver(failure="Failed to initialize NVML: Unknown Error")) is None
+
+
+def log(**more):
+    return KernelLog((KernelEvent(kind="version-mismatch", text="API mismatch", origin=HERE, **more),))
+
+
+def test_the_kernel_log():
+    assert found(log()).confidence == "likely"
+    assert found(log(stale=True)) is None
+    works = check(VersionMismatch(), log(), driver(version="550.54.15"), *host().facts())
+    assert [type(s) for s in works] == [CannotTell]
+
+
+@pytest.mark.parametrize(
+    ("versions", "entry"),
+    [
+        ({"torch": "2.11.0+cu130"}, {"cuda_version": "12.4", "version": "550.54.15"}),
+        ({"torch": "2.11.0", "cuda": "13.0"}, {"cuda_version": "12.8"}),
+        ({"torch": "2.4.0+cu124"}, {"version": "470.82.01"}),
+    ],
+)
+def test_cuda_above_the_drivers_major(versions, entry):
+    assert found(driver(**entry), Software(versions, FROM)).severity == "error"
+
+
+@pytest.mark.parametrize(
+    ("versions", "entry"),
+    [
+        ({"torch": "2.6.0+cu124"}, {"cuda_version": "12.2"}),  # a newer minor version works
+        ({"torch": "2.0.1+cu118"}, {"cuda_version": "13.0"}),
+        ({"torch": "2.9.0+cpu"}, {"cuda_version": "11.4"}),
+        ({"torch": "2.11.0+cu130"}, {"version": "580.65.06"}),
+        ({"torch": "2.9.0a0+50eac811a6.nv25.09", "cuda": "13.0"}, {"version": "570.124.06"}),  # brings cuda-compat
+        ({"nccl": "2.28.9"}, {"cuda_version": "12.2"}),
+    ],
+)
+def test_cuda_the_driver_serves(versions, entry):
+    assert check(VersionMismatch(), driver(**{"version": "550.54.15", **entry}), Software(versions, FROM)) == []
+
+
+def test_version_not_known():
+    assert [type(s) for s in check(VersionMismatch(), KernelLog(()))] == [CannotTell]
