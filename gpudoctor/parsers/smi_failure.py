@@ -12,9 +12,9 @@ from gpudoctor.read.section import Line, Section
 
 FAILURE = re.compile(
     r"NVIDIA-SMI has failed|(?:couldn't|could not) communicate with the NVIDIA driver|Failed to initialize NVML"
-    r"|Driver/library version mismatch|NVIDIA-SMI couldn't find|Failed to properly shut down NVML",
-    re.I,
+    r"|Driver/library version mismatch|NVIDIA-SMI couldn't find|Failed to properly shut down NVML"
 )
+_WORDS = ("NVIDIA", "NVML", "Driver/library", "device handle", "infoROM")  # one of them stands in each such line
 _NONE_FOUND = re.compile(r"^\s*No devices were found", re.I)
 # `… for GPU 0000:04:00.0: Unknown Error`, `GPU3: 0000:5F:00.0: GPU is lost.  Reboot …`, `GPU2: Unknown Error`
 _HANDLE = re.compile(
@@ -34,6 +34,8 @@ def failures(section: Section) -> Iterator[Fact]:
     silent: list[Line] = []
     lost: list[Gpu] = []
     for line in section:
+        if not any(word in line.text for word in _WORDS):
+            continue
         if FAILURE.search(line.text):
             silent.append(line)
         handle = _HANDLE.search(line.text)

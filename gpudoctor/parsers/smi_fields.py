@@ -207,6 +207,7 @@ _REASONS = {
     "sw_thermal_slowdown": "sw_thermal",
     "display_clock_setting": "display_clocks_setting",
 }
+_GROUPS = frozenset((*_THROTTLE, "volatile", "aggregate", "health"))
 _LAST_REASON = "display_clocks_setting"
 _UNCORRECTABLE = ("sram_uncorrectable", "sram uncorrectable", "dram_uncorrectable", "dram uncorrectable")
 
@@ -233,21 +234,22 @@ class GpuReadings:
         self._health: dict[str, Reading] = {}
         self._closed: set[str] = set()
 
-    def add(self, reading: Reading, cut: bool = False) -> None:
+    def add(self, path: tuple[str, ...], value: str, at: Callable[[], Evidence], cut: bool = False) -> None:
         """Take one value; the first reading of a field stays. cut: the input may end in the middle of this value."""
-        path, value = reading.path, bare(reading.value)
-        reading = reading._replace(value=value)
+        value = bare(value)
         if cut and not _whole(path, value):
             return
         if _LOST.search(value) or (_SICK.match(value) and path[-1] in _VITAL):
-            self._set("error", value, reading.evidence)
-        if _ABSENT.match(value):
-            return
+            self._set("error", value, at())
         known = _known(path)
+        # "Not Supported" is a state of the fabric, the absence of a value everywhere else.
+        if _ABSENT.match(value) and not (known is not None and known[0] == "fabric_state" and value == "Not Supported"):
+            return
         if known is not None:
-            self._set(known[0], known[1](value), reading.evidence)
-        else:
-            self._group(reading)
+            if known[0] not in self.values:
+                self._set(known[0], known[1](value), at())
+        elif not _GROUPS.isdisjoint(path):
+            self._group(Reading(path, value, at()))
 
     def close(self, group: str) -> None:
         """A branch ended in the input: what is added up over it can no longer grow."""
@@ -307,10 +309,9 @@ class GpuReadings:
             return
         if not self._health or "health" not in self._closed:
             return
+        sound = ("full", "false", "none", "no", "healthy")
         bad = [
-            r
-            for name, r in self._health.items()
-            if r.value.lower() in ("degraded", "true") and name != "partition_assigned"
+            r for name, r in self._health.items() if name != "partition_assigned" and r.value.lower() not in sound
         ]
         if bad:
             words = ", ".join(f"{r.path[-1].replace('_', ' ')}: {r.value}".lower() for r in bad)

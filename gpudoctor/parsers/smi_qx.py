@@ -15,12 +15,13 @@ from gpudoctor.bdf import normalise
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.model import Evidence
 from gpudoctor.parsers.smi_failure import failures
-from gpudoctor.parsers.smi_fields import GpuReadings, Reading, bare, count, facts
+from gpudoctor.parsers.smi_fields import GpuReadings, bare, count, facts
 from gpudoctor.read.section import Line, Section, Unparsable
 
 MAX_RESTARTS = 64  # each reads the rest anew
 MAX_DEPTH = 32  # nvidia-smi nests 6 deep; what lies deeper is none of ours
-_MIG = "mig_devices"
+# Branches that hold nothing of the GPU itself: MIG devices repeat its element names, clocks are thousands of lines.
+_UNREAD = frozenset({"mig_devices", "supported_clocks", "processes", "accounted_processes"})
 
 
 class _Reader:
@@ -37,13 +38,14 @@ class _Reader:
         self._gpu: GpuReadings | None = None
         self._place = ""
         self._path: list[str] = []
+        self._unread = 0  # how deep the element lies inside which nothing is read
         self._text: list[str] = []
         self._lines: Sequence[Line] = ()
         self._parser: Any = None
 
     def read(self, lines: Sequence[Line], column: int) -> int | None:
         """Read until the end or the first place that is no XML; the number of lines read before it, None at the end."""
-        self._lines, self._path, self._text, self._gpu = lines, [], [], None
+        self._lines, self._path, self._text, self._unread, self._gpu = lines, [], [], 0, None
         self._parser = parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartElementHandler = self._start
@@ -70,7 +72,9 @@ class _Reader:
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._text = []
         self._path.append(name.lower())
-        if name == "gpu" and self._gpu is None:
+        if not self._unread and (name in _UNREAD or len(self._path) > MAX_DEPTH):
+            self._unread = len(self._path)
+        elif name == "gpu" and self._gpu is None and not self._unread:
             bdf = normalise(attributes.get("id", ""))
             self._place = f"gpu {bdf}" if bdf else f"gpu element {len(self.gpus) + 1}"
             line = self._line()
@@ -81,6 +85,11 @@ class _Reader:
         self._text.append(text)
 
     def _end(self, name: str) -> None:
+        if self._unread:
+            if self._unread == len(self._path):
+                self._unread = 0
+            self._path.pop()
+            return
         path, value = tuple(self._path[1:]), bare("".join(self._text))
         self._path.pop()
         self._text = []
@@ -98,11 +107,13 @@ class _Reader:
         inside = path[path.index("gpu") + 1 :]
         if not inside:
             self._gpu = None
-        elif _MIG not in inside and len(inside) <= MAX_DEPTH:
+        else:
             if value:
-                where = f"{self._place} {'/'.join(inside)} (line {self._line().number})"
-                self._gpu.add(Reading(inside, value, self.section.spot(where, value)))
+                self._gpu.add(inside, value, lambda: self._at(inside, value))
             self._gpu.close(name)
+
+    def _at(self, inside: tuple[str, ...], value: str) -> Evidence:
+        return self.section.spot(f"{self._place} {'/'.join(inside)} (line {self._line().number})", value)
 
     def _host_value(self, name: str, value: str) -> None:
         field = {"driver_version": "version", "cuda_version": "cuda_version"}.get(name)
@@ -115,11 +126,12 @@ class _Reader:
 
 def parse(section: Section) -> Iterator[Fact | Loss]:
     """Facts of one document, whole, cut or damaged; nvidia-smi's words where it printed an error instead."""
-    yield from failures(section)
+    said = list(failures(section))
+    yield from said
     lines = section.lines
     at, column = _next(lines, 0, ("<nvidia_smi_log", "<gpu"))
     if at is None:
-        if not any(True for _ in failures(section)):
+        if not said:
             raise Unparsable("no element of nvidia-smi's XML")
         return
     reader = _Reader(section)

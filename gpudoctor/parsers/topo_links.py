@@ -18,7 +18,7 @@ class _NvLinks:
     """Links of one GPU by what is at their other end."""
 
     def __init__(self, gpu: Node) -> None:
-        pci = gpu.above("pci")
+        pci = gpu.pci
         self.own = pci.bdf if pci else None
         self.whole = gpu.closed
         self.any = False
@@ -69,7 +69,7 @@ def _pcie_path(a: Node, b: Node) -> str | None:
         if shared.bdf is None or shared.bdf.startswith("ffff:ff:"):
             return None  # made up for NCCL: what nvidia-smi would print is another matter
         return "PIX" if shared is above_a[0] and shared is above_b[0] else "PXB"
-    ids = [cpu.get("numaid") if (cpu := node.above("cpu")) else None for node in (a, b)]
+    ids = [node.cpu.get("numaid") if node.cpu else None for node in (a, b)]
     if ids[0] and ids[1] and ids[0] != ids[1] and "-1" not in ids:
         return "SYS"
     return None
@@ -124,7 +124,7 @@ def _adapters(tree: Tree) -> Iterator[Node]:
 def nics(section: Section, tree: Tree) -> Iterator[Nic]:
     for net in _adapters(tree):
         name, speed, port = net.get("name") or "", net.get("speed") or "", net.get("port") or ""
-        pci, cpu = net.above("pci"), net.above("cpu")
+        pci, cpu = net.pci, net.cpu
         # NCCL sets the function to 0 to join the ports of one card, so with several ports the address is not theirs.
         siblings = sum(child.name == "net" for child in net.parent.children) if net.parent else 1
         alone = siblings == 1 and net.parent is not None and net.parent.closed

@@ -23,24 +23,20 @@ class Node:
         self.children: list[Node] = []
         self.closed = False
         self.bdf = normalise(attributes.get("busid", "")) if name == "pci" else None
+        # The nearest enclosing elements of these kinds, kept here: walking up would be quadratic in a deep file.
+        self.pci: Node | None = None if parent is None else parent if parent.name == "pci" else parent.pci
+        self.cpu: Node | None = None if parent is None else parent if parent.name == "cpu" else parent.cpu
 
     def get(self, name: str) -> str | None:
         return self._attributes.get(name)
 
-    def above(self, name: str) -> Node | None:
-        """The nearest enclosing element of this name."""
-        node = self.parent
-        while node is not None and node.name != name:
-            node = node.parent
-        return node
-
     def ancestors(self, limit: int = 32) -> list[Node]:
         """PCI elements around this one, nearest first. No real tree is deeper than the limit."""
         out: list[Node] = []
-        node = self.above("pci")
+        node = self.pci
         while node is not None and len(out) < limit:
             out.append(node)
-            node = node.above("pci")
+            node = node.pci
         return out
 
 
@@ -55,7 +51,7 @@ class Tree:
     def only_host(self, host_hash: str | None) -> Tree:
         out = Tree()
         for node in self.nodes:
-            cpu = node if node.name == "cpu" else node.above("cpu")
+            cpu = node if node.name == "cpu" else node.cpu
             if cpu is not None and cpu.get("host_hash") == host_hash:
                 out.nodes.append(node)
         return out

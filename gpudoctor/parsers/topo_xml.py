@@ -73,8 +73,8 @@ def _pci(section: Section, tree: Tree) -> Iterator[Fact | Loss]:
 
 
 def _device(section: Section, node: Node, bdf: str) -> PciDevice:
-    above = node.above("pci")
-    cpu = node.above("cpu")
+    above = node.pci
+    cpu = node.cpu
     node_id = _integer(cpu, "numaid") if cpu else None
     class_code = _hex(node, "class", 6)
     place = f"NCCL's topology, pci {bdf} (line {node.line})"
@@ -116,7 +116,7 @@ def _cpu(node: Node, origin: dict[str, Evidence]) -> CpuEntry:
     A base below 0xf has no extension (Intel's 6), and hint files hold true families too (23).
     """
     family, model = _integer(node, "familyid"), _integer(node, "modelid")
-    if family is not None and family & 0xF == 0xF:
+    if family is not None and family > 0 and family & 0xF == 0xF:
         family = 0xF + (family >> 4)
     return CpuEntry(
         vendor=node.get("vendor") or None,
@@ -131,7 +131,7 @@ def _gpus(section: Section, tree: Tree) -> list[tuple[Gpu, Node]]:
     out: list[tuple[Gpu, Node]] = []
     seen: set[int] = set()
     for node in tree.of("gpu"):
-        index, pci, cpu = _integer(node, "dev"), node.above("pci"), node.above("cpu")
+        index, pci, cpu = _integer(node, "dev"), node.pci, node.cpu
         if index is None or index < 0 or index in seen or pci is None:
             continue
         seen.add(index)

@@ -3,6 +3,9 @@
 Recognition is by content, never by file name. A block format is a run of lines; it ends at the first line that
 neither belongs nor is blank (a few strangers in a row may stand inside, since authors annotate). A scattered format
 (no `belongs`) is single telling lines anywhere in a file, collected into one section a file and host.
+
+Tokens and hints decide how fast half a gigabyte of foreign text is passed over: a line without any is never looked at.
+So they are rare words (`GPU0`, not `GPU`).
 """
 
 from __future__ import annotations
@@ -13,19 +16,27 @@ from typing import NamedTuple
 
 class Format(NamedTuple):
     kind: str
-    tokens: tuple[str, ...]  # literal words, one of which stands in every line that `starts` can match
+    tokens: tuple[str, ...]  # literal words; one of them, or of `hints`, stands in every line that `starts` can match
     starts: str  # regular expression, searched in a line without prefixes
     belongs: str | None = None  # None: scattered
     strangers: int = 0  # how many unknown lines in a row may stand inside a block
     first: str | None = None  # with joins False: a line that opens a new block even inside one
     joins: bool = True
     until: str | None = None  # a line that ends the block, itself included (closing tags)
+    # As tokens, for starts that have no rare word: regular expressions that begin with a literal character.
+    hints: tuple[str, ...] = ()
 
 
 _CELL = r"(?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|OK|CNS|GNS|TNS|NS|DR|U)"
 _TOPO_ROW = rf"^\s*(?:GPU|NIC|CPU)\d+\s+{_CELL}|^\s*(?:mlx|hfi1_|bnxt_re|irdma|rocep|ibp|efa_|rdmap|nic)\S*\s+{_CELL}\b"
-_TOPO_HEAD = r"^\s*GPU\d+\s+(?:GPU\d+|NIC\d+|mlx\S+|CPU Aff|NUMA Aff)|^\s*GPU0\s*$"
+_TOPO_HEAD = r"^\s*GPU\d+\s*(?:GPU\d+|NIC\d+|mlx\S+|CPU Aff|NUMA Aff)"
 _TOPO_LEGEND = r"^\s*(?:Legend:|NIC Legend:|(?:X|OK|CNS|GNS|TNS|NS|DR|U|SYS|NODE|PHB|PXB|PIX|NV#|SOC)\s*=\s|NIC\d+:\s)"
+# The rest of a header or row that a terminal broke at its width; and an author's dots.
+_TOPO_REST = r"^\s*(?:(?:[A-Z\d/][A-Z\d/,-]*|\w{0,8}nity|mlx\S+|\.{2,}|…)(?:\s+|$))+$"
+# What may stand behind `Link 3: ` (states, remote ends, counters).
+_LINK_VALUE = r"(?:\d+(?:\.\d+)? ?GB/s|<|[Ii]nactive|Sleep|Remote Device|[0-9A-F]{8}:|[A-Z][\w/ ]{1,40}(?:Errors?|events|discards|packets|bytes|Blocks|BER))"
+_ENV_NAMES = r"(?:NCCL_[A-Z0-9_]+|TORCH_NCCL_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|NVIDIA_VISIBLE_DEVICES)"
+_COLUMN = r"[a-z][a-z0-9_.]*(?: \[[^\],]{1,12}\])?"
 
 # An address and what lspci prints behind it: `3D controller: …`, `"3D controller" …` (-mm), `0302: 10de:2335` (-n).
 _PCI_HEAD = r"^\s*(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] (?:\"|[A-Z][^|]{3}|3D |[0-9a-f]{4}: [0-9a-f]{4}:)"
@@ -34,7 +45,9 @@ _PCI_TELLING = r"^\s*(?:Capabilities: \[\w+\] Express \(v|Kernel driver in use: 
 # Lines of a block whose indentation was lost.
 _PCI_WORDS = (
     r"^(?:Subsystem|DeviceName|Physical Slot|Control|Status|Latency|Interrupt|NUMA node|IOMMU group|Region \d|Bus|Capabilities"
-    r"|Kernel driver in use|Kernel modules|Expansion ROM|(?:Lnk|Dev|Slt|Root)(?:Cap|Ctl|Sta)2?|ACSCap|TrErr[+-]|ClockPM[+-])[: ]"
+    r"|Kernel driver in use|Kernel modules|Expansion ROM|(?:Lnk|Dev|Slt|Root)(?:Cap|Ctl|Sta)2?|ACSCap|TrErr[+-]|ClockPM[+-]"
+    r"|BridgeCtl|L1SubCap|L1SubCtl[12]|[UC]E(?:Sta|Msk|Svrt)|AERCap|HeaderLog|ExtTag[+-]|RlxdOrd[+-]|MaxPayload|ExtSynch[+-]"
+    r"|Changed|I/O behind|Memory behind|Prefetchable memory|Secondary status)[: ]"
 )
 
 # Order matters: the first format whose `starts` matches a line takes it.
@@ -45,7 +58,16 @@ FORMATS: tuple[Format, ...] = (
     Format("system-json", ('"gpudoctor.system"',), r'^\{"probe": "gpudoctor\.system"', r"$^", until=r"."),
     Format("job-json", ('"gpudoctor.job"',), r'^\{"probe": "gpudoctor\.job"', r"$^", until=r"."),
     # --- nvidia-smi
-    Format("smi-topo", ("GPU", "NIC", "mlx"), f"{_TOPO_HEAD}|{_TOPO_ROW}", f"{_TOPO_HEAD}|{_TOPO_ROW}|{_TOPO_LEGEND}", strangers=1, first=_TOPO_HEAD, joins=False),
+    Format(
+        "smi-topo",
+        ("PIX", "PXB", "PHB", "NODE", "SYS", "GNS", "CNS", "TNS"),
+        f"{_TOPO_HEAD}|{_TOPO_ROW}",
+        f"{_TOPO_HEAD}|{_TOPO_ROW}|{_TOPO_LEGEND}|{_TOPO_REST}",
+        strangers=1,
+        first=r"^\s*GPU0\s*(?:GPU\d+|NIC\d+|mlx\S+|CPU Aff|NUMA Aff)",
+        joins=False,
+        hints=(r"GPU\d", r"NIC\d+\s", r"mlx\S*\s"),
+    ),
     # Tags belong, so that an XML without its end does not swallow what follows; a wrapped value may stand on its own line.
     Format(
         "smi-qx",
@@ -65,43 +87,100 @@ FORMATS: tuple[Format, ...] = (
         first=r"^\s*=+NVSMI LOG=+",
         joins=False,
     ),
-    Format("smi-csv", ("pci.bus_id", "pcie.link", "index,", "name,"), r"^\s*(?:index|name|uuid|pci\.bus_id|gpu_bus_id|timestamp|driver_version|count)\s*,\s*[a-z_.]+(?:\s\[\S+\])?\s*(?:,|$)", r"^[^,]{1,80}(?:,[^,]{0,120})+$"),
-    Format("smi-table", ("NVIDIA-SMI",), r"\|\s*NVIDIA-SMI\s|^NVIDIA-SMI\s[\d.]+|NVIDIA-SMI has failed", r"^\s*[|+]|WARNING: infoROM|^\s*$", strangers=1, first=r"\|\s*NVIDIA-SMI\s", joins=False),
+    Format(
+        "smi-csv",
+        ("pci.bus_id", "pcie.", "gpu_bus_id", "driver_version", "gpu_name", "uuid", "memory.", "utilization.", "persistence_mode", "mig.mode", "fabric.", "remapped_rows.", "retired_pages."),
+        rf"^\s*(?=[^A-Z]*(?:pci\.|pcie\.|gpu_bus_id|driver_version|gpu_name|uuid|memory\.|utilization\.|persistence_mode|mig\.mode|fabric\.|remapped_rows\.|retired_pages\.)){_COLUMN}(?:\s*,\s*{_COLUMN})+\s*$",
+        r"^[^,]{1,80}(?:,[^,]{0,120})+$",
+        first=rf"^\s*{_COLUMN}(?:\s*,\s*{_COLUMN})+\s*$",
+        joins=False,
+    ),
+    Format(
+        "smi-table",
+        ("NVIDIA-SMI",),
+        r"\|\s*NVIDIA-SMI\s|^NVIDIA-SMI\s[\d.]+|NVIDIA-SMI has failed|NVIDIA-SMI couldn't",
+        r"^\s*[|+]|WARNING: infoROM|^\s*$|^\s*\[?\.{3}",
+        strangers=1,
+        first=r"\|\s*NVIDIA-SMI\s",
+        joins=False,
+    ),
     # What nvidia-smi says instead of an answer, or below one.
     Format(
         "smi-failure",
-        ("Unable to determine the device handle", "Failed to initialize NVML", "infoROM is corrupted"),
-        r"Unable to determine the device handle for|Failed to initialize NVML|WARNING: infoROM is corrupted at gpu",
+        ("Unable to determine the device handle", "Failed to initialize NVML", "infoROM is corrupted", "No devices were found"),
+        r"Unable to determine the device handle for|Failed to initialize NVML|WARNING: infoROM is corrupted at gpu|^\s*No devices were found\s*$",
     ),
     # `nvidia-smi -L` and every form of `nvidia-smi nvlink` begin alike: a line per GPU. The parser tells them apart.
     Format(
         "smi-nvlink",
-        ("GPU ", "Link", "NVLink"),
-        r"^\s*GPU \d+: .{2,80}\(UUID: |^\s*Links? \d+(?:-\d+)?(?:, [\d-]+)*: |^\s*Link \d+, \w|NVML: Unable to retrieve NVLink information",
-        r"^\s*GPU \d+: |^\s*Links? \d+|^\s*(?:\[\.{3}\]|\.{3,})|NVML: Unable to retrieve NVLink|^\s*NVLE:|^\s*Firmware Version:|^\s*MIG .+\(UUID",
+        ("(UUID: ", "Unable to retrieve NVLink", "NVLE: "),
+        r"^\s*GPU \d+: .{2,80}\(UUID: |^\s*GPU \d+: (?:NVIDIA|Tesla|Quadro|GeForce|GRID)\s[\w ./()-]{1,60}$"
+        rf"|^\s*Links? \d+(?:-\d+)?(?:, ?\d+(?:-\d+)?)*: ?{_LINK_VALUE}|^\s*Link \d+, \w[\w ]{{3,50}}: \w"
+        r"|Unable to retrieve NVLink information",
+        r"^\s*GPU \d+: |^\s*Links? \d+(?:-\d+)?(?:, ?\d+(?:-\d+)?)*[:,] ?\S|^\s*(?:\[?\.{3,}\]?|…)\s*$|Unable to retrieve NVLink|^\s*NVLE:|^\s*Firmware Version:|^\s*MIG .+\(UUID",
+        hints=(r"Links? \d", r"GPU \d+: [NTQG]"),
+    ),
+    # PyTorch's report on an environment; its lscpu part is a section of its own.
+    Format(
+        "collect-env",
+        ("PyTorch version", "Collecting environment information", "GPU models and configuration", "Nvidia driver version", "CUDA used to build PyTorch", "[pip", "[conda] "),
+        r"^\s*(?:PyTorch version\s*:|Collecting environment information|GPU models and configuration\s*:|Nvidia driver version\s*:|CUDA used to build PyTorch\s*:|\[(?:pip3?|conda)\] [\w.-]+(?:==|\s+)\d)",
+        r"^\s*GPU \d+: \S|^\s*\[(?:pip3?|conda)\] \S|^\s*(?:OS|Is |Python|PyTorch|ROCM|CUDA|GCC|Clang|CMake|Libc|GPU models|Nvidia driver|cuDNN|HIP|MIOpen|Probably one|Versions of)[^:]{0,50}(?::|\])|^\s*/usr/\S+\.so|^\s*=+\s*$",
+        strangers=1,
     ),
     # --- PCI
     Format(
         "lspci",
         (
-            "LnkSta", "LnkCap", "LnkCtl", "ACSCtl", ":00.", ":0", ".0 ", ".1 ", ".2 ", ".3 ", ".4 ", ".5 ", ".6 ", ".7 ",
-            "] Express (v", "Kernel driver in use: ", "Region ", "IOMMU group: ", "Subsystem: ",
+            "LnkSta", "LnkCap", "LnkCtl", "ACSCtl", "] Express (v", "Kernel driver in use: ", "IOMMU group: ", "Subsystem: ",
         ),
         rf"{_PCI_HEAD}|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|{_PCI_TELLING}",
         # Indented lines belong, but not those that other outputs indent too (topology headers, NVLink rows, tables, logs).
         rf"{_PCI_HEAD}|^\s+(?!GPU\d|GPU \d|NIC\d|Link \d|[|+<]|\[ *\d+\.\d|\[\w{3} \w{3} )\S|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|^\^+|{_PCI_WORDS}",
         strangers=1,
+        hints=(r":[0-9a-f]{2}\.[0-7] (?:\"|[A-Z3]|[0-9a-f]{4}: )", r"Region \d: "),
     ),
     # Tags, the end of a comment and wrapped attributes belong.
     Format("topo-xml", ("<system version",), r"<system version=", r'^\s*<|-->|^\s*\w+="', strangers=20, until=r"</system>"),
     # --- the host
-    Format("lscpu", ("Architecture:", "CPU(s):", "NUMA node"), r"^Architecture:\s+\S|^CPU\(s\):\s+\d|^\s*NUMA node\(s\):\s+\d", r"^\s*[A-Z][\w() .,/-]{1,50}:\s+\S"),
-    Format("numactl-h", ("available:",), r"^available: \d+ nodes? \(", r"^node\s|^\s*\d+:(?:\s+\d+)+\s*$|^available:"),
-    Format("df", ("Filesystem", "/dev/shm"), r"^Filesystem\s.*Mounted on|^\S+\s+\S+\s+\S+\s+\S+\s+\d+%\s+/dev/shm\s*$", r"^\S+\s+\S+\s+\S+\s+\S+\s+(?:\d+%|-)\s+/\S*"),
-    Format("ulimit", ("locked memory", "memlock"), r"max(?:imum)? locked[ -]memory|\bmemlock\b.*(?:unlimited|\d)", r"^[a-z][\w /().-]*\(.*-\w\)\s+\S+|^[a-z][a-z -]+\s{2,}\S+$"),
-    Format("lsmod", ("Module ", "nvidia"), r"^Module\s+Size\s+Used by|^nvidia(?:_\w+)?\s+\d+\s+-?\d+", r"^[a-z][a-z0-9_]*\s+\d+\s+-?\d+(?:\s|$)"),
-    Format("nccl-conf", ("NCCL_",), r"^\s*(?:export\s+)?NCCL_[A-Z0-9_]+=\S*\s*$", r"^\s*(?:export\s+)?[A-Z][A-Z0-9_]*=.*$|^\s*#"),
-    Format("ibstat", ("CA '", "hca_id:"), r"^\s*CA '\S+'|^hca_id:\s", r"^\s+\S|^CA '|^hca_id:"),
+    Format(
+        "lscpu",
+        ("Architecture:", "CPU(s):", "NUMA node", "Socket(s):", "Hypervisor vendor:"),
+        r"^\s*Architecture:\s+\S|^\s*CPU\(s\):\s+\d|^\s*NUMA node\(s\):\s+\d|^\s*NUMA node\d+ CPU\(s\):|^\s*Socket\(s\):\s+\d|^\s*Hypervisor vendor:\s",
+        r"^\s*[A-Z][\w().,/-]*(?: [\w().,/-]+){0,6}:(?:\s|$)",
+    ),
+    Format("numactl-h", ("available:",), r"^\s*available: \d+ nodes? \(", r"^\s*node\s|^\s*\d+:(?:\s+\d+)+\s*$|^\s*available:"),
+    Format(
+        "df",
+        ("Mounted on", "/dev/shm"),
+        r"^\s*Filesystem\s.*Mounted on|^\s*\S+(?:\s+\S+){3,4}\s+\d+%\s+/dev/shm\s*$",
+        r"^\s*\S+(?:\s+\S+){2,4}\s+(?:\d+%|-)\s+/\S*|^\s*Filesystem\s.*Mounted on",
+    ),
+    Format(
+        "ulimit",
+        ("locked memory", "locked-in-memory", "Soft Limit"),
+        r"^\s*[Mm]ax locked memory\s|^\s*(?:-l: )?locked(?:-in-memory| memory)|^\s*Limit\s+Soft Limit",
+        r"^\s*[a-zA-Z-][\w /().:,-]*\s(?:unlimited|\d+)(?:\s|$)",
+    ),
+    Format(
+        "lsmod",
+        ("Used by", "nv_peer_mem", "gdrdrv", "nouveau"),
+        r"^\s*Module\s+Size\s+Used by|^\s*(?:nvidia\w*|nv_peer_mem|gdrdrv|nouveau)\s+\d+\s+-?\d+(?:\s|$)",
+        r"^\s*[a-z][a-z0-9_]*\s+\d+\s+-?\d+(?:\s|$)",
+        hints=(r"nvidia\w*\s+\d",),
+    ),
+    Format(
+        "nccl-conf",
+        ("NCCL_", "CUDA_VISIBLE_DEVICES=", "CUDA_DEVICE_ORDER=", "NVIDIA_VISIBLE_DEVICES="),
+        rf"^\s*(?:export\s+|declare\s+-x\s+)?{_ENV_NAMES}\s*=\s*(?:\"[^\"]*\"|'[^']*'|\S*)\s*;?\s*$",
+        r"^\s*(?:export\s+|declare\s+-x\s+)?[A-Z][A-Z0-9_]*\s*=.*$|^\s*#",
+    ),
+    Format(
+        "ibstat",
+        ("CA '", "hca_id:", "Infiniband device '"),
+        r"^\s*CA '\S+'|^\s*hca_id:\s|^\s*Infiniband device '\S+' port",
+        r"^\s+[A-Za-z][\w .()/-]{0,40}:|^\s*CA '|^\s*hca_id:|^\s*Infiniband device '|^[a-z][a-z ]{2,20}:\s",
+    ),
     # --- logs: telling lines anywhere
     Format(
         "kernel-log",
@@ -126,6 +205,19 @@ def compiled() -> tuple[Compiled, ...]:
         return re.compile(pattern) if pattern else None
 
     return tuple(Compiled(f, re.compile(f.starts), build(f.belongs), build(f.first), build(f.until)) for f in FORMATS)
+
+
+def any_of(formats: tuple[Compiled, ...], more: tuple[str, ...] = ()) -> str:
+    """One expression that finds every token and hint (and more), grouped by first letter: ten times faster than one by one."""
+    groups: dict[str, set[str]] = {}
+    for how in formats:
+        for token in how.format.tokens:
+            groups.setdefault(token[0], set()).add(re.escape(token[1:]))
+        for hint in how.format.hints:
+            groups.setdefault(hint[0], set()).add(hint[1:])
+    for hint in more:
+        groups.setdefault(hint[0], set()).add(hint[1:])
+    return "|".join(f"{re.escape(first)}(?:{'|'.join(sorted(rest))})" for first, rest in sorted(groups.items()))
 
 
 def parser_module(kind: str) -> str:

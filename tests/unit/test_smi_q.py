@@ -1,0 +1,142 @@
+"""nvidia-smi -q as text: whole, one section, elided, flattened."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpudoctor.facts.base import Loss
+from gpudoctor.facts.gpu import Driver, Gpus
+from gpudoctor.read.section import Unparsable
+from tests.support import FIXTURES, parse, recognise
+
+PENDING = """\
+Driver Version                            : 510.73.08
+CUDA Version                              : 11.6
+
+Attached GPUs                             : 8
+GPU 00000000:3B:00.0
+    Product Name                          : NVIDIA A100-SXM4-80GB
+    [...]
+    Remapped Rows
+        Correctable Error                 : 3
+        Uncorrectable Error               : 1
+        Pending                           : Yes
+        Remapping Failure Occurred        : No
+        Bank Remap Availability Histogram
+            Max                           : 639 bank(s)
+[...]
+"""
+
+
+def sample(name: str, kind: str = "smi-q") -> str:
+    return (FIXTURES / "outputs" / kind / f"{name}.txt").read_text()
+
+
+def gpus(text: str, kind: str = "smi-q") -> Gpus:
+    return next(f for f in parse(kind, text) if isinstance(f, Gpus))
+
+
+def test_text_and_xml_of_one_moment_say_the_same() -> None:
+    text, xml = gpus(sample("h200x2-580")), gpus(sample("h200x2-580", "smi-qx"), "smi-qx")
+    for a, b in zip(text, xml, strict=True):
+        assert {n: getattr(a, n) for n in a._fields if n != "origin"} == {n: getattr(b, n) for n in b._fields if n != "origin"}
+
+
+def test_v100_of_driver_418() -> None:
+    sick, sound = gpus(sample("v100-418"))
+    assert (sick.index, sick.bdf, sick.device_id) == (0, "0000:1a:00.0", "10de:1db1")
+    assert (sick.speed_gts, sick.max_speed_gts, sick.width, sick.max_width) == (8.0, 8.0, 16, 16)
+    assert (sick.ecc_uncorrectable_volatile, sick.ecc_uncorrectable_aggregate) == (0, 2)
+    assert (sick.retired_single, sick.retired_double, sick.retired_pending) == (4, 2, True)
+    assert sick.throttle == ("sw_power_cap", "hw_slowdown", "hw_thermal")
+    assert (sick.power_limit_w, sick.utilisation_pct, sick.virtualization) == (250.0, 97, "none")
+    assert (sound.retired_pending, sound.width, sound.throttle) == (False, None, None)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_mig_device_is_not_the_gpu(flat: bool) -> None:
+    text = sample("a100-mig-470")
+    if flat:
+        text = "\n".join(line.strip() for line in text.split("\n"))
+    gpu = gpus(text).gpus[0]
+    assert (gpu.mig_mode, gpu.fb_mib, gpu.bar1_mib) == ("enabled", 40536, 65536)
+    assert (gpu.ecc_uncorrectable_volatile, gpu.remap_uncorrectable, gpu.remap_pending) == (5, 2, True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: "\n".join(line.strip() for line in t.split("\n")),
+        lambda t: "\n".join(" ".join(line.split()) for line in t.split("\n")),
+        lambda t: t.replace("    ", "\t"),
+        lambda t: t.replace("\n", "\r\n"),
+        lambda t: "\n".join("      " + line for line in t.split("\n")),
+        lambda t: "\n".join("> " + line for line in t.split("\n")),
+    ],
+    ids=["flat", "one space", "tabs", "CRLF", "indented", "quoted"],
+)
+@pytest.mark.parametrize("name", ["h200x2-580", "v100-418"])
+def test_a_mangled_paste_reads_the_same(name: str, change: object) -> None:
+    whole = gpus(sample(name))
+    sections = recognise(change(sample(name)))  # type: ignore[operator]
+    assert [s.kind for s in sections] == ["smi-q"]
+    read = gpus("".join(line.text + "\n" for line in sections[0]))
+    for a, b in zip(whole, read, strict=True):
+        for field in (f for f in a._fields if f != "origin"):
+            assert getattr(a, field) == getattr(b, field), field
+
+
+def test_an_excerpt_has_no_index_and_says_what_it_lacks() -> None:
+    facts = parse("smi-q", PENDING)
+    found = next(f for f in facts if isinstance(f, Gpus))
+    assert (found.complete, found.attached) == (False, 8)
+    gpu = found.gpus[0]
+    assert (gpu.index, gpu.bdf, gpu.remap_pending, gpu.remap_failed) == (None, "0000:3b:00.0", True, False)
+    assert (gpu.remap_correctable, gpu.remap_uncorrectable) == (3, 1)
+    assert gpu.at("remap_pending").where == "line 11"
+    assert gpu.at("remap_pending").value == "Pending                           : Yes"
+    reasons = [f.reason for f in facts if isinstance(f, Loss)]
+    assert any("line 7" in r for r in reasons) and any("counts 8, 1" in r for r in reasons)
+    assert next(f for f in facts if isinstance(f, Driver)).entry.version == "510.73.08"
+
+
+def test_one_section_alone_gives_indices_where_every_gpu_is_there() -> None:
+    block = "GPU 0000000{}:00:00.0\n    Retired Pages\n        Single Bit ECC    : {}\n        Pending Page Blacklist  : {}\n\n"
+    text = "Attached GPUs   : 2\n" + block.format(1, 60, "No") + block.format(2, 2, "Yes")
+    found = gpus(text)
+    assert [(g.index, g.bdf, g.retired_single, g.retired_pending) for g in found] == [
+        (0, "0001:00:00.0", 60, False),
+        (1, "0002:00:00.0", 2, True),
+    ]
+    assert found.complete
+    assert [g.index for g in gpus(text.replace("GPUs   : 2", "GPUs   : 3"))] == [None, None]
+    assert [g.index for g in gpus(text.replace("Attached GPUs   : 2\n", ""))] == [None, None]
+
+
+def test_ecc_parts_are_added_only_where_all_are_there() -> None:
+    text = "GPU 00000000:01:00.0\n    ECC Errors\n        Volatile\n            SRAM Uncorrectable Parity : 2\n"
+    assert gpus(text).gpus[0].ecc_uncorrectable_volatile is None
+    text += "            SRAM Uncorrectable SEC-DED : 1\n            DRAM Uncorrectable : 4\n"
+    assert gpus(text).gpus[0].ecc_uncorrectable_volatile == 7
+
+
+def test_an_unfinished_last_line() -> None:
+    head = "GPU 00000000:01:00.0\n    PCI\n        GPU Link Info\n            Link Width\n                Max : 16x\n"
+    assert gpus(head + "                Current : 8x").gpus[0].width == 8
+    assert gpus(head + "                Current : 1").gpus[0].width is None
+    assert gpus(head + "    BAR1 Memory Usage\n        Total : 655").gpus[0].bar1_mib is None
+    assert gpus(head + "    Persistence Mode : Disabled").gpus[0].persistence is False
+    assert gpus(head + "    Product Name : NVIDIA H1").gpus[0].name is None
+
+
+def test_the_next_output_is_not_swallowed() -> None:
+    lspci = "\n$ lspci -D\n0000:01:00.0 3D controller: NVIDIA Corporation Device 2335 (rev a1)\n"
+    topo = "\n$ nvidia-smi topo -m\n        GPU0    GPU1\nGPU0     X      NV18\nGPU1    NV18     X\n"
+    kinds = [s.kind for s in recognise(sample("v100-418") + topo + lspci)]
+    assert kinds == ["smi-q", "smi-topo", "lspci"]
+    assert [s.kind for s in recognise(sample("v100-418") + sample("a100-mig-470"))] == ["smi-q", "smi-q"]
+
+
+def test_prose_is_unparsable() -> None:
+    with pytest.raises(Unparsable):
+        parse("smi-q", "nothing of it\n")
