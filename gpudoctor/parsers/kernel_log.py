@@ -17,6 +17,7 @@ from gpudoctor.read.section import Line, Section
 from gpudoctor.record import replace
 
 _B = bdf.PATTERN
+_WHOLE = r"(?=([^.\w]?))"  # what follows an address; on a cut line nothing or a point means that it may go on
 # `NVRM: Xid (PCI:0000:10:1c): 63, pid=…`, `Xid (0000:01:00): 31, Ch …` (old), `Xid (PCI:0000:06:00 GPU-I:05): 94, …` (MIG).
 _XID = re.compile(r"NVRM: Xid \(([^()]{1,80})\): (\d{1,5})(?=(.?))")
 # `nvidia-nvswitch3: SXid (PCI:0000:c2:00.0): 20034, Fatal, Link 28 LTSSM Fault Up`
@@ -31,10 +32,10 @@ _BUS_ERROR = re.compile(
 )
 # The root port's announcement: `AER: Corrected error received: 0000:81:00.0`, since 6.9 `AER: Correctable error message received from …`.
 _RECEIVED = re.compile(
-    rf"AER: (?:Multiple )?(Correct|Uncorrect)\w+(?: \((Non-Fatal|Fatal)\))? error (?:message )?received(?::| from) ({_B})(?=(.?))"
+    rf"AER: (?:Multiple )?(Correct|Uncorrect)\w+(?: \((Non-Fatal|Fatal)\))? error (?:message )?received(?::| from) ({_B}){_WHOLE}"
 )
 _LIMITED = re.compile(
-    rf"(?:\b([\w-]{{1,32}}) )?({_B}): [\d.]+ Gb/s available PCIe bandwidth, limited by [\d.]+ GT/s PCIe x\d+ link at ({_B})(?=(.?))"
+    rf"(?:\b([\w-]{{1,32}}) )?({_B}): [\d.]+ Gb/s available PCIe bandwidth, limited by [\d.]+ GT/s PCIe x\d+ link at ({_B}){_WHOLE}"
 )
 _OFF_BUS = re.compile(rf"NVRM: (?:GPU (?:at (?:PCI:)?)?({_B}):? .{{0,120}}?)?(?:has )?fallen off the bus")
 _RM_INIT = re.compile(rf"NVRM: (?:GPU (?:at (?:PCI:)?)?({_B}):? )?(?:RmInitAdapter failed|rm_init_adapter failed)")
@@ -70,7 +71,41 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             if more and events and events[-1].kind == "version-mismatch":
                 events[-1] = replace(events[-1], text=f"{events[-1].text} {more[1].strip()}")
     if events or section.live:
-        yield KernelLog(tuple(_aged(_once(events))))
+        yield KernelLog.merge([KernelLog(tuple(_aged(_once(stream)))) for stream in _streams(events)] or [KernelLog(())], _quiet)
+
+
+def _quiet(_: object) -> None:
+    """Events have no fields in which two logs could contradict each other."""
+
+
+# How a line is stamped: `[12.34]`, `[Sun Feb 23 …]`, `Feb 23 16:24:18 host kernel:`, `2025-02-23T…`, or not at all.
+_STAMPS = tuple(
+    (name, re.compile(pattern))
+    for name, pattern in (
+        ("syslog", r"^\s*[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d "),
+        ("date", r"\[[A-Z][a-z]{2} [A-Z]?[a-z0-9]{2}"),
+        ("iso", r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d"),
+        ("seconds", r"\[ *\d{1,9}\.\d{3,9}\]"),
+    )
+)
+
+
+def _streams(events: list[KernelEvent]) -> list[list[KernelEvent]]:
+    """Events by how their lines are stamped: a bug report holds one log in several forms (dmesg, journal, messages).
+
+    Merging counts an event that two forms show once. A stamped line that is there twice to the letter is a copy.
+    """
+    streams: dict[str, list[KernelEvent]] = {}
+    seen: set[str] = set()
+    for event in events:
+        whole = event.at("text").value
+        style = next((name for name, pattern in _STAMPS if pattern.search(whole)), "none")
+        if style != "none":
+            if whole in seen:
+                continue
+            seen.add(whole)
+        streams.setdefault(style, []).append(event)
+    return list(streams.values())
 
 
 def _event(section: Section, line: Line, kind: str, found: re.Match[str], address: str | None, **more: Any) -> KernelEvent:

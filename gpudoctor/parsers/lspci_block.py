@@ -69,7 +69,7 @@ class Block:
         self._acs: dict[str, bool] = {}
         self._acs_listed = False  # the capability is there, whether or not its bits were printed
         self._extended = False
-        self._over: set[str] = set()  # lists after which another line was seen
+        self._regions_over = False  # another line followed the list of BARs, so none is missing
         if head is not None and line is not None:
             for name, value in head.values.items():
                 self._set(name, value, line)
@@ -85,8 +85,7 @@ class Block:
     def feed(self, word: str, rest: str, line: Line) -> None:
         """One line whose first word is known (see HANDLERS)."""
         self._seen.add(word)
-        if word != "Region":
-            self._over.add("Region")
+        self._regions_over = bool(self._regions) and word != "Region"
         HANDLERS[word](self, rest, line)
 
     def _set(self, name: str, value: object, line: Line) -> None:
@@ -149,9 +148,6 @@ class Block:
         for name, sign in _FLAG.findall(rest):
             self._flags.setdefault(name, sign == "+")
             self.at.setdefault(f"flag {name}", line)
-
-    def _link_cap_more(self, rest: str, line: Line) -> None:
-        self._take_flags(rest, line)
 
     def _slot_sta(self, rest: str, line: Line) -> None:
         for name, sign in _FLAG.findall(rest):
@@ -236,7 +232,7 @@ class Block:
         if "ABWMgmt" in self._flags:
             values["bandwidth_limited"] = self._flags["ABWMgmt"]
             self.at["bandwidth_limited"] = self.at["flag ABWMgmt"]
-        if self._regions and (self.closed or "Region" in self._over):
+        if self._regions and (self.closed or self._regions_over):
             values["bar_sizes"] = tuple(self._regions)
         if self._acs:
             values["acs"] = self._acs
@@ -251,13 +247,7 @@ class Block:
         if parent is not None and bridge is not None:
             self.at["parent"] = bridge
         first = next(iter(self.at.values()))
-        evidence = {}
-        lines: dict[int, Any] = {}
-        for name in values:
-            line = self.at.get(name, first)
-            if line.number not in lines:
-                lines[line.number] = section.at(line)
-            evidence[name] = lines[line.number]
+        evidence = {name: section.at(self.at.get(name, first)) for name in values}
         if bridge is not None:
             evidence["parent"] = section.at(bridge)
         evidence["*"] = section.at(first)
@@ -291,8 +281,8 @@ HANDLERS: dict[str, Callable[[Block, str, Line], None]] = {
     "LnkCtl:": Block._link_ctl,
     "TrErr-": Block._take_flags,
     "TrErr+": Block._take_flags,
-    "ClockPM-": Block._link_cap_more,
-    "ClockPM+": Block._link_cap_more,
+    "ClockPM-": Block._take_flags,
+    "ClockPM+": Block._take_flags,
     "SltSta:": Block._slot_sta,
     "L1SubCtl1:": Block._substates,
     "ACSCap:": Block._acs_cap,

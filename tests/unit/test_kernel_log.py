@@ -1,0 +1,209 @@
+"""Kernel log lines in every dress people paste them in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpudoctor.facts.kernel import KernelEvent, KernelLog
+from tests.support import parse, recognise
+
+XID = "NVRM: Xid (PCI:0000:10:1c): 63, pid=1896, Row Remapper: New row marked for remapping, reset gpu to activate."
+OFF = "NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+LOAD = "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs-builder@U22)  Tue Sep 23"
+
+
+def events(text: str) -> tuple[KernelEvent, ...]:
+    """What a live probe's section gives."""
+    found: list[Any] = parse("kernel-log", text)
+    return found[0].events if found else ()
+
+
+def read(text: str) -> tuple[KernelEvent, ...]:
+    """What `--from FILE` gives: lines found in any text."""
+    from gpudoctor.parsers.kernel_log import parse as parse_log
+
+    sections = [s for s in recognise(text) if s.kind == "kernel-log"]
+    return tuple(e for s in sections for fact in parse_log(s) if isinstance(fact, KernelLog) for e in fact.events)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "",
+        "[   12.345678] ",
+        "[Sun Feb 23 16:24:18 2025] ",
+        "Feb 23 16:24:18 node07 kernel: ",
+        "Feb 23 16:24:18 node07 kernel: [171167.620236] ",
+        "2025-01-21T04:41:44,283302+00:00 ",
+        "2025-01-21T04:41:44.283302+00:00 node07 kernel: ",
+        "kern  :warn  : 2025-01-21T04:41:44,283302+00:00 ",
+        "kern  :warn  : [Sun Feb 23 16:24:18 2025] ",
+        "<4>[  88.1234] ",
+        "> ",
+        "    ",
+        "node07: [  12.345678] ",
+    ],
+)
+def test_an_xid_is_read_whatever_stands_before_it(prefix: str) -> None:
+    found = read(f"{prefix}{XID}\n")
+    assert [(e.kind, e.bdf, e.code, e.text) for e in found] == [("xid", "0000:10:1c.0", 63, XID)]
+
+
+@pytest.mark.parametrize(
+    ("line", "bdf", "code"),
+    [
+        ("NVRM: Xid (0000:01:00): 31, Ch 0000000b, engmask 00000120, intr 10000000", "0000:01:00.0", 31),
+        ("NVRM: Xid (PCI:0000:06:00 GPU-I:05): 94, pid=5194, Contained: SM (0x1)", "0000:06:00.0", 94),
+        ("NVRM: Xid (PCI:0018:01:00): 149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x0)", "0018:01:00.0", 149),
+        ("NVRM: Xid (PCI:0000:01:00.0): 79, GPU has fallen off the bus.", "0000:01:00.0", 79),
+    ],
+)
+def test_xid_forms(line: str, bdf: str, code: int) -> None:
+    (event,) = events(line + "\n")
+    assert (event.bdf, event.code) == (bdf, code)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "XID 79 errors are serious and GPUs fall off",
+        "NVRM: Xid (invalid): some error",
+        "grep -i 'NVRM: Xid' /var/log/messages",
+        "NVRM: GPU4 RPC event history (CPU <- GSP):",
+        "NVRM:      0    4115 NVLINK_INBAND_RECEIVE 0x0000000000000000",
+        "nvidia-nvswitch0: open (major=508)",
+        "pcieport 0000:00:1c.0: AER: enabled with IRQ 122",
+        "DMAR: DRHD: handling fault status reg 2",
+        "pcieport 0000:00:01.0: AER: device recovery successful",
+    ],
+)
+def test_what_is_no_event(line: str) -> None:
+    assert events(line + "\n") == ()
+
+
+def test_nvlink5_says_fatal_and_link() -> None:
+    fatal, mild, none = events(
+        "NVRM: Xid (PCI:0009:01:00): 149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 (0x021425c6 0x00000000)\n"
+        "NVRM: Xid (PCI:0009:01:00): 145, pid=8, name=ray::Worker, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x8)\n"
+        "NVRM: Xid (PCI:0009:01:00): 149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000)\n"
+    )
+    assert [(e.fatal, e.link) for e in (fatal, mild, none)] == [(True, 1), (False, 13), (True, None)]
+
+
+def test_an_sxid_counts_once_although_its_data_follow() -> None:
+    text = (
+        "nvidia-nvswitch3: SXid (PCI:0000:c5:00.0): 20034, Fatal, Link 30 LTSSM Fault Up\n"
+        "nvidia-nvswitch3: SXid (PCI:0000:c5:00.0): 20034, Severity 1 Engine instance 30 Sub-engine instance 00\n"
+        "nvidia-nvswitch3: SXid (PCI:0000:c5:00.0): 20034, Data {0x50610002, 0x10100030}\n"
+    )
+    (event,) = read(text)
+    assert (event.kind, event.bdf, event.code, event.fatal, event.link) == ("sxid", "0000:c5:00.0", 20034, True, 30)
+    assert recognise(text)[0].host is None  # nvidia-nvswitch3 is a device, not a machine
+
+
+def test_fabric_manager_log() -> None:
+    (event,) = read(
+        "[Jul 23 2024 07:53:55] [ERROR] [tid 841] detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci bus id "
+        "00000000:86:00.0 physical id 3 port 33\n"
+    )
+    assert (event.kind, event.bdf, event.code, event.fatal, event.link) == ("nvswitch", "0000:86:00.0", 20034, True, 33)
+
+
+def test_aer_error_counts_once_with_the_ports_announcement() -> None:
+    (event,) = events(
+        "pcieport 0000:80:01.1: AER: Corrected error received: 0000:81:00.0\n"
+        "nvidia 0000:81:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)\n"
+        "nvidia 0000:81:00.0:   device [10de:2684] error status/mask=00000001/0000e000\n"
+        "nvidia 0000:81:00.0:    [ 0] RxErr                  (First)\n"
+    )
+    assert (event.kind, event.bdf, event.severity, event.driver) == ("aer", "0000:81:00.0", "correctable", "nvidia")
+
+
+@pytest.mark.parametrize(
+    ("words", "severity"),
+    [
+        ("severity=Correctable, type=Data Link Layer, (Transmitter ID)", "correctable"),
+        ("severity=Uncorrected (Non-Fatal), type=Transaction Layer, (Requester ID)", "nonfatal"),
+        ("severity=Uncorrectable (Fatal), type=Transaction Layer, (Receiver ID)", "fatal"),
+    ],
+)
+def test_aer_severities(words: str, severity: str) -> None:
+    (event,) = events(f"pcieport 0000:00:1c.0: AER: PCIe Bus Error: {words}\n")
+    assert (event.bdf, event.severity) == ("0000:00:1c.0", severity)
+
+
+def test_announcement_alone_is_an_event() -> None:
+    (event,) = events("pcieport 0000:80:01.1: AER: Correctable error message received from 0000:81:00.0\n")
+    assert (event.kind, event.bdf, event.severity) == ("aer", "0000:81:00.0", "correctable")
+
+
+def test_bandwidth_limited() -> None:
+    (event,) = events(
+        "pci 0000:01:00.0: 2.000 Gb/s available PCIe bandwidth, limited by 2.5 GT/s PCIe x1 link at 0000:00:1c.0 "
+        "(capable of 252.048 Gb/s with 16.0 GT/s PCIe x16 link)\n"
+    )
+    assert (event.kind, event.bdf, event.bridge) == ("bandwidth-limited", "0000:01:00.0", "0000:00:1c.0")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "bdf"),
+    [
+        ("NVRM: GPU 0000:29:00.0: GPU has fallen off the bus.\n", "fell-off", "0000:29:00.0"),
+        ("NVRM: GPU at PCI:0000:0b:00.0 has fallen off the bus\n", "fell-off", "0000:0b:00.0"),
+        (
+            "NVRM: The NVIDIA GPU 0000:18:00.0\nNVRM: (PCI ID: 10de:2901) installed in this system has\n"
+            "NVRM: fallen off the bus and is not responding to commands.\n",
+            "fell-off",
+            "0000:18:00.0",
+        ),
+        ("NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x26:0xffff:1290)\n", "rm-init-failed", "0000:01:00.0"),
+        ("NVRM: rm_init_adapter failed for device bearing minor number 0\n", "rm-init-failed", None),
+        (LOAD + "\n", "driver-load", None),
+        ("AMD-Vi: Event logged [IO_PAGE_FAULT device=41:00.0 domain=0x000c address=0x20]\n", "iommu-fault", "0000:41:00.0"),
+        ("nvidia 0000:41:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x000c address=0x20]\n", "iommu-fault", "0000:41:00.0"),
+        ("DMAR: [DMA Read NO_PASID] Request device [01:00.0] fault addr 0xffe00000\n", "iommu-fault", "0000:01:00.0"),
+    ],
+)
+def test_other_events(text: str, kind: str, bdf: str | None) -> None:
+    (event,) = read(text)
+    assert (event.kind, event.bdf) == (kind, bdf)
+
+
+def test_version_mismatch_joins_its_two_lines() -> None:
+    (event,) = events(
+        "NVRM: API mismatch: the client has the version 535.54.03, but\n"
+        "NVRM: this kernel module has the version 530.41.03.  Please\n"
+        "NVRM: make sure that this kernel module and all NVIDIA driver\n"
+    )
+    assert event.kind == "version-mismatch"
+    assert "535.54.03" in event.text and "530.41.03" in event.text
+
+
+def test_what_stands_before_the_last_driver_load_is_stale() -> None:
+    before, load, after = events(f"[1.000] {OFF}\n[2.000] {LOAD}\n[3.000] {XID}\n")
+    assert [e.stale for e in (before, load, after)] == [True, False, False]
+
+
+def test_one_log_in_two_forms_counts_once() -> None:
+    text = f"[171167.620] {OFF}\n[171190.100] {OFF}\n\nFeb 23 16:24:18 node07 kernel: {OFF}\nFeb 23 16:24:41 node07 kernel: {OFF}\n"
+    assert len(read(text)) == 2
+    assert len(read(f"[171167.620] {OFF}\n[171167.620] {OFF}\n")) == 1  # the same line pasted twice
+    assert len(read(f"{OFF}\n{OFF}\n")) == 2  # no time to tell them apart: each counts
+
+
+def test_merge_of_two_files_keeps_the_larger_count() -> None:
+    one, two = KernelLog(events(f"[1.000] {OFF}\n[2.000] {OFF}\n")), KernelLog(events(f"[1.000] {OFF}\n[9.000] {XID}\n"))
+    merged = KernelLog.merge([one, two], lambda _: None)
+    assert [e.code for e in merged] == [79, 79, 63]
+
+
+def test_a_live_log_without_events_is_still_a_log() -> None:
+    from gpudoctor.parsers.kernel_log import parse as parse_log
+    from gpudoctor.record import replace
+    from tests.support import section
+
+    quiet = section("kernel-log", "[ 1.0] Linux version 6.8\n")
+    assert list(parse_log(quiet)) == []
+    assert [f.events for f in parse_log(replace(quiet, live=True)) if isinstance(f, KernelLog)] == [()]
