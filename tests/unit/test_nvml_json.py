@@ -165,6 +165,8 @@ def test_utilisation_alone_proves_no_traffic() -> None:
 def test_a_counter_that_starts_anew_is_no_traffic() -> None:
     gpu = one(samples=[sample(5, 9e12, 1.0), sample(5, 0, 1.03)])
     assert gpu.samples[1].busy is False
+    # With both directions started anew nothing is known of the traffic.
+    assert one(samples=[sample(5, 9e12, 1.0, rx_bytes=9), sample(5, 0, 1.03, rx_bytes=0)]).samples[1].busy is None
 
 
 def test_the_best_reading_counts() -> None:

@@ -97,6 +97,7 @@ def test_settings_come_with_their_line_and_as_nccl_reads_them(pod: dict[type[Any
     # The first of two lines wins, and a name with a blank before it is another name.
     assert (hca.value, hca.scope, hca.at("value").source, hca.at("value").where) == ("mlx5", "/etc/nccl.conf", "/etc/nccl.conf", "line 2")
     assert settings.get("NCCL_ALGO") is None
+    assert [s.name for s in settings if s.scope == "/etc/nccl.conf"] == ["NCCL_IB_HCA", "NCCL_DEBUG"]
 
 
 def test_grant(pod: dict[type[Any], Any]) -> None:
