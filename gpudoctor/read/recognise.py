@@ -5,16 +5,33 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from gpudoctor.read.formats import Compiled, compiled
+from gpudoctor.read.formats import Compiled, any_of, compiled
 from gpudoctor.read.section import Line, Section
-from gpudoctor.read.text import label_of, lines_of, strip_prefixes
+from gpudoctor.read.text import Passing, label_of, lines_of, strip_prefixes
 
 MAX_SECTION = 200_000  # lines; a block that grows beyond is closed and a new one begun
 
-# `root@node07:~# nvidia-smi topo -m`, `[user@node07 ~]$ lspci`, `$ nvidia-smi`, `# lspci -vvv`
+# `root@node07:~# nvidia-smi topo -m`, `[user@node07 ~]$ lspci`, `user@node07 ~ % nvidia-smi`, `$ nvidia-smi`, `# lspci`
 _PROMPT = re.compile(
-    r"^\s*(?:\([\w.-]+\)\s*)?(?:\[?(?P<user>[\w.-]+)@(?P<host>[\w.-]+)[\s:][^$#]{0,120}?\]?\s?[$#]|[$#])\s+(?P<command>\S.*)$"
+    r"^\s*(?:\$\s)?(?:\([\w.-]+\)\s*)?(?:\[?(?P<user>[\w.-]+)@(?P<host>[\w.-]+)[\s:][^$#%]{0,120}?\]?\s?[$#%]|[$#+])\s+(?P<command>\S.*)$"
 )
+_PROMPT_HINT = r"@[\w.-]+[\s:][^$#%\n]{0,120}[$#%] "
+_PROGRAMS = r"(?:nvidia-smi|lspci|numactl|lscpu|df|ulimit|lsmod|ibstat|ibv_devinfo|ibstatus|dmesg|env|printenv|cat)"
+# The command stands on a line of its own (nvidia-bug-report, `==> FILE <==` of head and tail) or in a sentence.
+_BARE = re.compile(rf"^\s*(?:sudo\s+)?(?:/\w+){{0,4}}/?(?P<command>{_PROGRAMS}\b(?:\s+\S+){{0,12}})\s*$")
+_NAMED = re.compile(r"(?P<command>\bnvidia-smi(?: +[-\w./=,*]+){1,12}|\blspci -\w[-\w .:]{0,80}|(?<===> )/\S+)")
+_SEVERAL = re.compile(r"\s*(?:;|&&|\|\|)\s*")
+MAX_DISTANCE = 8  # lines between a command and its output
+# Which commands can have printed an output that its command explains; any can for the kinds not named here.
+_PRINTS = {
+    "smi-topo": re.compile(r"\btopo\b"),
+    "smi-nvlink": re.compile(r"\bnvlink\b|\s(?:-L|--list-gpus)\b"),
+    "df": re.compile(r"\bdf\b"),
+    "lspci": re.compile(r"\blspci\b|\bsetpci\b|\bfor\b"),
+    "nccl-conf": re.compile(r"\b(?:env|printenv|export|cat|head|tail|more|less|grep)\b|nccl\.conf"),
+}
+# A fence, HTML around it, or nvidia-bug-report's line ends whatever came before.
+_BOUNDARY = re.compile(r"^\s*(?:`{3,}|~{3,}|_{20,}|</?(?:details|pre|code|summary)\b)")
 # `pdsh` and `clush` label with the host's name; a word that is no host name (Link:, Bus:) never precedes a known start.
 _HOSTLIKE = re.compile(r"^[a-z][a-z0-9]*[a-z0-9.-]*\d[a-z0-9.-]*$", re.I)
 
@@ -40,73 +57,89 @@ class _Open:
         self.pending.append(line)
 
 
-class Recogniser:
+class Recogniser(Passing):
     """Cut one document into sections. Feed it lines in order; finished sections come out as they end."""
 
     def __init__(self, source: str, host: str | None = None) -> None:
         self.source = source
         self.host = host
-        self.command: str | None = None
+        self._commands: list[tuple[str, int]] = []  # echoed and not yet followed by their output, with the line
         self._formats = compiled()
-        self._tokens = tuple({t.encode() for how in self._formats for t in how.format.tokens})
+        telling = any_of(self._formats, more=(_PROMPT_HINT,))
+        self._telling = re.compile(telling)
+        self._telling_bytes = re.compile(telling.encode())
         self._open: dict[str | None, _Open] = {}
         self._scattered: dict[tuple[str, str | None], _Open] = {}
 
-    def wanted(self, chunk: bytes) -> bool:
-        """False where a chunk of whole lines cannot begin or continue anything we know."""
-        return bool(self._open) or any(token in chunk for token in self._tokens)
+    def marks(self, chunk: bytes) -> Iterable[int]:
+        """Places in a chunk of whole lines where something known may begin."""
+        at = 0
+        while True:
+            found = self._telling_bytes.search(chunk, at)
+            if found is None:
+                return
+            yield found.start()
+            at = chunk.find(b"\n", found.end())
+            if at < 0:
+                return
+
+    def busy(self) -> bool:
+        return bool(self._open)
 
     def run(self, chunks: Iterable[bytes]) -> Iterator[Section]:
-        for line in lines_of(chunks, self.wanted):
+        for line in lines_of(chunks, self):
             yield from self.feed(line)
         yield from self.end()
 
     def feed(self, line: Line) -> Iterator[Section]:
         text = strip_prefixes(line.text)
+        telling = self._telling.search(text) is not None
         label, host = None, self.host
         labelled = label_of(text)
         # `nvidia-nvswitch3: SXid …` is a kernel message, not a line of a host of that name.
-        if labelled and not labelled[0].startswith("nvidia-") and (labelled[0] in self._open or self._starting(labelled[1])):
-            label, text = labelled
-            if _HOSTLIKE.match(label):
-                host = label
-        if label is None and "@" in text or text.lstrip()[:1] in "$#":
-            self._prompt(text)
-            host = self.host
+        if labelled and not labelled[0].startswith("nvidia-"):
+            if labelled[0] in self._open or telling and labelled[1] and self._starting(labelled[1]):
+                label, text = labelled
+                if _HOSTLIKE.match(label):
+                    host = label
         current = self._open.get(label)
         line = line._replace(text=text)
         if current is not None:
             if self._continues(current, text):
                 current.add(line)
                 if current.how.until is not None and current.how.until.search(text) or len(current.lines) > MAX_SECTION:
-                    yield self._close(label)
+                    yield self._close(label, line)
                 return
             if not text.strip():
                 current.wait(line)
                 return
-        found = self._starting(text)
+        if label is None and (_BOUNDARY.match(text) or self._command(text, line.number)):
+            host = self.host
+            if current is not None:
+                yield self._close(None, line)
+                current = None
+        found = self._starting(text) if telling else None
         if found is None:
             if current is not None:
                 current.strange += 1
                 current.wait(line)
                 if current.strange > current.how.format.strangers:
-                    yield self._close(label)
+                    yield self._close(label, line)
             return
         if found.belongs is None:
             key = (found.format.kind, host)
             self._scattered.setdefault(key, _Open(found, host, None)).add(line)
             return
         if current is not None:
-            yield self._close(label)
-        self._open[label] = begun = _Open(found, host, self.command)
-        self.command = None
+            yield self._close(label, line)
+        self._open[label] = begun = _Open(found, host, self._command_of(found.format.kind, line.number))
         begun.add(line)
         if found.until is not None and found.until.search(text):
-            yield self._close(label)
+            yield self._close(label, line)
 
     def end(self) -> Iterator[Section]:
         for label in list(self._open):
-            yield self._close(label)
+            yield self._section(self._open.pop(label))
         for begun in self._scattered.values():
             yield self._section(begun)
         self._scattered.clear()
@@ -119,19 +152,40 @@ class Recogniser:
         return how.format.joins or not (how.first is not None and how.first.search(text))
 
     def _starting(self, text: str) -> Compiled | None:
-        for how in self._formats:
-            if any(token in text for token in how.format.tokens) and how.starts.search(text):
-                return how
-        return None
+        return next((how for how in self._formats if how.starts.search(text)), None)
 
-    def _prompt(self, text: str) -> None:
-        found = _PROMPT.match(text)
-        if found:
-            self.command = found["command"].strip()
-            if found["host"]:
+    def _command(self, text: str, number: int) -> bool:
+        """Note a command echoed in this line, and the host its prompt names; True where the line is nothing else."""
+        found = _PROMPT.match(text) if "@" in text or text.lstrip()[:1] in ("$", "#", "+") else None
+        if found is not None:
+            if found["host"] and found["user"] != "git":
                 self.host = found["host"]
+            self._note(found["command"], number)
+            return found["host"] is not None or text.lstrip()[:1] in ("$", "+")
+        bare = _BARE.match(text) if len(text) < 200 else None
+        if bare is not None:
+            self._note(bare["command"], number)
+            return True
+        if "nvidia-smi " in text or "lspci " in text or "==> /" in text:
+            for named in _NAMED.finditer(text[:400]):
+                self._note(named["command"], number)
+        return False
 
-    def _close(self, label: str | None) -> Section:
+    def _note(self, command: str, number: int) -> None:
+        self._commands = [(c, n) for c, n in self._commands if number - n <= MAX_DISTANCE][-16:]
+        self._commands += [(part, number) for part in _SEVERAL.split(command.strip()) if part]
+
+    def _command_of(self, kind: str, number: int) -> str | None:
+        """The oldest echoed command, not too far above, that can have printed this."""
+        near = [(c, n) for c, n in self._commands if number - n <= MAX_DISTANCE]
+        can = _PRINTS.get(kind)
+        taken = next(((c, n) for c, n in near if can is None or can.search(c)), None)
+        self._commands = [entry for entry in near if entry is not taken]
+        return taken[0] if taken else None
+
+    def _close(self, label: str | None, line: Line) -> Section:
+        # What was typed in one line (`nvidia-smi; nvidia-smi topo -m`) prints one after the other.
+        self._commands = [(c, line.number) for c, _ in self._commands]
         return self._section(self._open.pop(label))
 
     def _section(self, begun: _Open) -> Section:

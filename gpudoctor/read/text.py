@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from gpudoctor.read.section import Line
 
@@ -52,41 +52,93 @@ def _room(text: str) -> int:
     return MAX_JSON if text.startswith('{"probe": "gpudoctor.') else MAX_LINE
 
 
-def lines_of(chunks: Iterable[bytes], wanted: Callable[[bytes], bool] | None = None) -> Iterator[Line]:
+class Passing:
+    """Lets a reader be spared lines: `marks` are the places in a chunk of whole lines that it must see."""
+
+    BEFORE = 8  # lines before a mark that are shown too: the prompt, the command, a sentence that names it
+
+    def marks(self, chunk: bytes) -> Iterable[int]:
+        raise NotImplementedError
+
+    def busy(self) -> bool:
+        """True while every next line matters."""
+        raise NotImplementedError
+
+
+def _as_utf8(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    decoder = None
+    for chunk in chunks:
+        if decoder is None and chunk:
+            encoding = encoding_of(chunk)
+            if encoding == "utf-8":
+                yield chunk
+                yield from chunks
+                return
+            decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+        if decoder is not None:
+            yield decoder.decode(chunk).encode("utf-8", "replace")
+
+
+def lines_of(chunks: Iterable[bytes], passing: Passing | None = None) -> Iterator[Line]:
     """Clean lines from a stream of byte chunks, never holding more than one chunk and one line.
 
-    wanted: asked once a chunk of whole lines; where it says no, the lines are counted and skipped (this is what makes
-    half a gigabyte of unrelated output cheap). Only asked for UTF-8, where a word's bytes are the word.
+    passing: asked for the places that matter; all other lines are counted and skipped, which is what makes half a
+    gigabyte of unrelated output cheap.
     """
-    decoder = None
     number = 0
-    rest = ""
-    skip = False
-    for chunk in whole_lines(chunks):
-        if decoder is None:
-            encoding = encoding_of(chunk)
-            decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
-            skip = wanted is not None and encoding == "utf-8"
-        if skip and not rest and wanted is not None and chunk.endswith(b"\n") and not wanted(chunk):
-            number += chunk.count(b"\n")
+    rest = b""
+    for chunk in whole_lines(_as_utf8(iter(chunks))):
+        if not chunk.endswith(b"\n"):
+            # A piece of a line that does not end yet: its head is kept, the middle forgotten.
+            rest += chunk[: max(0, 4 * _room((rest or chunk)[:64].decode("latin-1")) + 4 - len(rest))]
             continue
-        rest += decoder.decode(chunk)
-        # A lone carriage return ends a line too (progress bars); one at the end may be half of \r\n.
-        whole = rest.replace("\r\n", "\n")
-        keep = ""
-        if whole.endswith("\r"):
-            whole, keep = whole[:-1], "\r"
-        parts = whole.replace("\r", "\n").split("\n")
-        rest = parts.pop() + keep
-        for part in parts:
-            number += 1
-            yield Line(number, clean(part[: _room(part)]), len(part) > _room(part))
-        if len(rest) > _room(rest) * 4:  # a line that does not end: keep its head, forget the middle
-            rest = rest[: _room(rest)] + rest[-2:]
-    if decoder is not None:
-        rest += decoder.decode(b"", final=True)
-    if rest.strip("\r"):
-        yield Line(number + 1, clean(rest[: _room(rest)]), True)
+        raw = (rest + chunk).split(b"\n")
+        raw.pop()
+        shown = iter(range(len(raw))) if passing is None else _shown(rest + chunk, raw, passing)
+        rest = b""
+        for place in shown:
+            yield from _whole(number + place + 1, raw[place])
+        number += len(raw)
+    if rest.strip(b"\r"):
+        *done, last = rest.strip(b"\r").replace(b"\r", b"\n").split(b"\n")
+        for part in done:
+            yield from _whole(number + 1, part)
+        text = _decoded(last)
+        yield Line(number + 1, clean(text[: _room(text)]), True)
+
+
+def _shown(chunk: bytes, raw: list[bytes], passing: Passing) -> Iterator[int]:
+    """Numbers of the lines to show. The reader may become busy, or idle again, with any of them."""
+    place = 0
+    line = at = 0  # the line that holds a mark, found by counting line ends from the mark before
+    for mark in passing.marks(chunk):
+        line += chunk.count(b"\n", at, mark)
+        at = mark
+        while place < line - passing.BEFORE and passing.busy():
+            yield place
+            place += 1
+        place = max(place, line - passing.BEFORE)
+        while place <= line:
+            yield place
+            place += 1
+    while place < len(raw) and passing.busy():
+        yield place
+        place += 1
+
+
+def _decoded(raw: bytes) -> str:
+    return raw[: 4 * MAX_JSON + 4].decode("utf-8", "replace")
+
+
+def _whole(number: int, raw: bytes) -> Iterator[Line]:
+    """One line that ended. A lone carriage return ends a line too (progress bars) but counts for none in an editor."""
+    text = _decoded(raw)
+    if "\r" in text:
+        for part in text.rstrip("\r").split("\r"):
+            yield Line(number, clean(part[:MAX_LINE]), len(part) > MAX_LINE)
+        return
+    room = MAX_LINE if len(text) <= MAX_LINE else _room(text)
+    yield Line(number, clean(text[:room]), len(text) > room)
 
 
 # Prefixes that nothing we parse begins with: they are taken off without asking.
@@ -95,19 +147,22 @@ _PLAIN = re.compile(
         (?:>\ ?)+                                             # mail and Markdown quotes
       | \[\d+,\d+\]<std(?:out|err|diag)>:\ ?                  # mpirun --tag-output
       | \[[\w.-]+:\d+,\d+\]<std(?:out|err)>:\ ?               # mpirun with host
-      | \[(?:rank|default)(?P<rank>\d+)\]:\ ?                 # torchrun
-      | \([\w.]*Worker[\w\s.-]*pid=\d+(?:,\s*ip=[\d.]+)?\)\ ? # Ray, vLLM
-      | \d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\ (?=\s*\S) # Docker, kubectl --timestamps
+      | \[(?:rank|default)\ ?\d+\]:\ ?                       # torchrun
+      | \([^()]{0,60}\bpid=\d+[^()]{0,60}\)\ ?                # Ray, vLLM
+      | \d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?:\ (?:std(?:out|err)\ [FP]\ )?(?=\s*\S)|\ ?$) # Docker, kubectl, containerd
     )""",
     re.X,
 )
+_PLAIN_FIRST = frozenset(">[(0123456789")
 # Prefixes that can also be content (`0: `, `node07: `): taken off only where what follows begins a known output.
-_LABEL = re.compile(r"^ {0,3}(?P<label>\d{1,5}|[A-Za-z][\w.-]{0,62}):[ \t]")
+_LABEL = re.compile(r"^ {0,3}(?P<label>\d{1,5}|[A-Za-z][\w.-]{0,62}):(?:[ \t]|$)")
 
 
 def strip_prefixes(text: str) -> str:
     """Take off every plain prefix, repeatedly (`> [rank0]: …`)."""
     for _ in range(4):
+        if text[:1] not in _PLAIN_FIRST:
+            break
         found = _PLAIN.match(text)
         if not found:
             break
