@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from gpudoctor.facts.base import Contradiction, Entry, Fact, merge_entry
+from gpudoctor.record import replace
 
 # PCI class codes, upper 16 bits (PCI Code and ID Assignment Specification).
 DISPLAY, NETWORK, BRIDGE, INFINIBAND = "03", "02", "0604", "0207"
@@ -80,6 +81,8 @@ class PciTree(Fact):
 
     devices: tuple[PciDevice, ...]
     complete: bool = False
+    # NCCL's topology file: its speed and width are what a link could do, its parents leave out ports.
+    nccl_view: bool = False
 
     def __iter__(self) -> Iterator[PciDevice]:
         return iter(self.devices)
@@ -116,12 +119,22 @@ class PciTree(Fact):
     def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> PciTree:
         known: dict[str, PciDevice] = {}
         nameless: list[PciDevice] = []
-        for part in parts:
+        # What the bus itself says comes first, in whatever order the files were given.
+        for part in sorted(parts, key=lambda p: p.nccl_view):
             for device in part.devices:
+                if part.nccl_view and device.bdf in known:
+                    device = _beside_the_bus(device, known[device.bdf])
                 if device.bdf is None:
                     nameless.append(device)
                 elif device.bdf in known:
                     known[device.bdf] = merge_entry(known[device.bdf], device, f"PCI device {device.bdf}", say)
                 else:
                     known[device.bdf] = device
-        return PciTree((*known.values(), *nameless), any(p.complete for p in parts))
+        tree = (*known.values(), *nameless)
+        return PciTree(tree, any(p.complete for p in parts), all(p.nccl_view for p in parts))
+
+
+def _beside_the_bus(device: PciDevice, seen: PciDevice) -> PciDevice:
+    """What NCCL's view may add to a device that the bus described: no link state, and a parent only where none is known."""
+    parent = None if seen.parent is not None or seen.parent_known else device.parent
+    return replace(device, speed_gts=None, width=None, parent=parent)

@@ -96,6 +96,12 @@ def _pci_id(value: str) -> str | None:
     return f"{found[2]}:{found[1]}".lower() if found else None
 
 
+def _device_id(value: str) -> str | None:
+    """Every GPU here is NVIDIA's: another vendor is a paste whose ids were blotted out."""
+    found = _pci_id(value)
+    return found if found is not None and found.startswith("10de:") else None
+
+
 def _uuid(value: str) -> str | None:
     return value if _UUID.match(value) else None
 
@@ -126,7 +132,7 @@ FIELDS: dict[tuple[str, ...], tuple[str, Convert]] = {
         ("name", str, ("product_name", "product name")),
         ("uuid", _uuid, ("uuid", "gpu uuid")),
         ("bdf", normalise, ("pci_bus_id", "pci/bus id")),
-        ("device_id", _pci_id, ("pci_device_id", "pci/device id")),
+        ("device_id", _device_id, ("pci_device_id", "pci/device id")),
         ("subsystem_id", _pci_id, ("pci_sub_system_id", "pci/sub system id")),
         ("speed_gts", _generation, ("current_link_gen", "pcie generation/current")),
         ("max_speed_gts", _generation, ("max_link_gen", "pcie generation/max")),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gpudoctor.cpulist import parse as parse_cpus
 from gpudoctor.cpulist import render
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.gpu import Gpu, Gpus
@@ -69,14 +70,14 @@ def _pci(section: Section, tree: Tree) -> Iterator[Fact | Loss]:
         else:
             devices[bdf] = _device(section, node, bdf)
     if devices:
-        yield PciTree(tuple(devices.values()), complete=False)
+        yield PciTree(tuple(devices.values()), complete=False, nccl_view=True)
 
 
 def _device(section: Section, node: Node, bdf: str) -> PciDevice:
     above = node.pci
     cpu = node.cpu
     node_id = _integer(cpu, "numaid") if cpu else None
-    class_code = _hex(node, "class", 6)
+    class_code = _class(node)
     place = f"NCCL's topology, pci {bdf} (line {node.line})"
     link = f"{node.get('link_speed') or ''} x{node.get('link_width') or ''}"
     most = section.spot(f"{place}: the most that card and port can do", link)
@@ -132,8 +133,8 @@ def _gpus(section: Section, tree: Tree) -> list[tuple[Gpu, Node]]:
     seen: set[int] = set()
     for node in tree.of("gpu"):
         index, pci, cpu = _integer(node, "dev"), node.pci, node.cpu
-        if index is None or index < 0 or index in seen or pci is None:
-            continue
+        if index is None or index < 0 or index in seen or pci is None or (_hex(pci, "vendor", 4) or "10de") != "10de":
+            continue  # RCCL writes the same files for AMD's GPUs
         seen.add(index)
         numa = _integer(cpu, "numaid") if cpu else None
         out.append(
@@ -168,6 +169,12 @@ def _hex(node: Node, name: str, digits: int) -> str | None:
     return found[1].lower().zfill(digits) if found else None
 
 
+def _class(node: Node) -> str | None:
+    """`0x030200` -> `030200`; files written by hand may leave out the programming interface (`0x0302`)."""
+    code = node.get("class") or ""
+    return _hex(node, "class", 6) if len(code) == 8 else f"{_hex(node, 'class', 4)}00" if _HEX.match(code) and len(code) == 6 else None
+
+
 def _ids(node: Node, vendor: str, device: str) -> str | None:
     """`10de:2335`; the ffff or 0000 of a made-up switch is no id."""
     a, b = _hex(node, vendor, 4), _hex(node, device, 4)
@@ -186,7 +193,13 @@ def _width(node: Node) -> int | None:
 
 
 def cpus_of(mask: str | None) -> str | None:
-    """The kernel's mask, most significant word first: `00000000,0000000f` -> `0-3`; an empty mask is None."""
+    """The kernel's mask, most significant word first: `00000000,0000000f` -> `0-3`; an empty mask is None.
+
+    Files written by hand hold a list instead (`0-3`); without a dash the two cannot be told apart.
+    """
+    if mask and "-" in mask:
+        listed = parse_cpus(mask)
+        return render(listed) if listed else None
     if not mask or not _MASK.match(mask):
         return None
     words = mask.split(",")

@@ -8,12 +8,12 @@ import pytest
 
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.gpu import Gpus
-from gpudoctor.facts.pci import PciTree
+from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.system import Cpu, Numa
 from gpudoctor.facts.topology import Nics, Pairs
 from gpudoctor.parsers.topo_xml import cpus_of
 from gpudoctor.read.section import Unparsable
-from tests.support import FIXTURES, parse, recognise, store
+from tests.support import FIXTURES, HERE, parse, recognise, store
 
 F = TypeVar("F", bound=Fact)
 
@@ -192,6 +192,32 @@ def test_hostile_files() -> None:
     assert any(isinstance(f, Loss) for f in parse("topo-xml", odd))
 
 
+def test_the_bus_wins_over_nccls_view_in_any_order() -> None:
+    seen = PciTree(
+        (PciDevice(bdf="0000:86:00.0", width=4, max_width=8, parent="0000:85:00.0", parent_known=True, origin=HERE),), complete=True
+    )
+    nccl = need(PciTree, sample("dgx-mesh"))
+    for parts in ((seen, nccl), (nccl, seen)):
+        made = store(*parts)
+        tree = made.get(PciTree)
+        assert tree is not None and tree.complete and not tree.nccl_view
+        device = tree.by_bdf("0000:86:00.0")
+        assert device is not None
+        assert (device.width, device.max_width, device.parent, device.speed_gts) == (4, 8, "0000:85:00.0", None)
+        assert (device.device_id, device.numa_node) == ("10de:1db1", 1)
+        assert not made.contradictions
+
+
+def test_gpus_of_another_vendor_are_left_alone() -> None:
+    text = host(gpu(0, "01"), gpu(1, "02")).replace('class="0x030200"', 'class="0x038000" vendor="0x1002" device="0x740f"')
+    assert fact(Gpus, text) is None and fact(Pairs, text) is None
+
+
+def test_classes_written_short() -> None:
+    tree = need(PciTree, host('<pci busid="0000:01:00.0" class="0x0302"/>', '<pci busid="0000:02:00.0" class="nonsense"/>'))
+    assert [d.class_code for d in tree] == ["030200", None]
+
+
 def test_no_error_follows_from_a_dump() -> None:
     made = store(*parse("topo-xml", sample("dgx-mesh")))
     joined = made.get(Gpus)
@@ -205,6 +231,8 @@ def test_no_error_follows_from_a_dump() -> None:
         ("f", "0-3"),
         ("1,00000001", "0,32"),
         ("0", None),
+        ("0-3,8", "0-3,8"),
+        ("9-1", None),
         ("", None),
         ("xyz", None),
         (None, None),
