@@ -22,7 +22,7 @@ XID = Cause(
     "the PCIe connection (79). Repeats of one number on one GPU are one event with a count. Some numbers only follow from "
     "another (45 cleans up, 154 says what the driver wants done), so the first one in time is the one to read. "
     "A load of the driver starts every GPU anew: what stands before it is history.",
-    "dmesg, the journal, nvidia-bug-report, /var/log/fabricmanager.log",
+    f"dmesg, the journal, nvidia-bug-report, /var/log/fabricmanager.log. Meanings: {xids.SOURCE}, state of {xids.DATE}",
     "By number: fix the program, reset or replace the GPU, look after the link. See the steps of the finding.",
 )  # fmt: skip
 
@@ -95,4 +95,5 @@ def _who(event: KernelEvent, gpus: Gpus | None) -> str:
     if event.kind in _SWITCH:
         return f"NVSwitch {event.bdf}"
     gpu = gpus.by_bdf(event.bdf) if gpus is not None else None
-    return gpu.label if gpu is not None else f"The GPU at {event.bdf}"
+    label = gpu.label if gpu is not None else f"the GPU at {event.bdf}"
+    return label[0].upper() + label[1:]

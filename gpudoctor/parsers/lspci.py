@@ -105,7 +105,7 @@ def _unfiltered(section: Section) -> bool:
     words = [w for w in command.split() if w != "sudo"]
     if not words or words[0].rpartition("/")[2] != "lspci":
         return False
-    return all(w.startswith("-") and not w.startswith("--") and not set(w) & set("sdtx") for w in words[1:])
+    return all(w.startswith("-") and not w.startswith("--") and not set(w) & set("sdt") for w in words[1:])
 
 
 def _elided(section: Section) -> bool:

@@ -38,7 +38,7 @@ _PORT_TYPES = {
 }
 _EXTENDED = re.compile(r"\[[1-9a-f][0-9a-f]{2} v\d")  # capabilities at 100h and above: the extended space was read
 _BUSES = re.compile(r"secondary=([0-9a-f]{2}), subordinate=")
-_REGION = re.compile(r"\d: Memory at .*\[size=(\d+)([KMGT]?)\]")
+_REGION = re.compile(r"(?:\d: Memory )?at .*\[size=(\d+)([KMGT]?)\]")
 _IDS = re.compile(r"\[([0-9a-f]{4}:[0-9a-f]{4})\]")
 _ACS_NAMES = frozenset(("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans"))
 # Of a device without an address, something worth saying must be known.
@@ -85,7 +85,7 @@ class Block:
     def feed(self, word: str, rest: str, line: Line) -> None:
         """One line whose first word is known (see HANDLERS)."""
         self._seen.add(word)
-        self._regions_over = bool(self._regions) and word != "Region"
+        self._regions_over = bool(self._regions) and word not in ("Region", "Memory")
         HANDLERS[word](self, rest, line)
 
     def _set(self, name: str, value: object, line: Line) -> None:
@@ -193,6 +193,16 @@ class Block:
         if not line.cut and number.isdigit():
             self._set("iommu_group", int(number), line)
 
+    def _flags_line(self, rest: str, line: Line) -> None:
+        """`Flags: bus master, fast devsel, latency 0, IRQ 18, NUMA node 0, IOMMU group 22` of lspci -v."""
+        if line.cut:
+            return
+        for words in rest.split(", "):
+            if words.startswith("NUMA node "):
+                self._numa("node:" + words[9:], line)
+            elif words.startswith("IOMMU group "):
+                self._iommu("group:" + words[11:], line)
+
     def _kernel(self, rest: str, line: Line) -> None:
         if rest.startswith("driver in use:") and not line.cut:
             words = rest[len("driver in use:") :].split()
@@ -293,6 +303,8 @@ HANDLERS: dict[str, Callable[[Block, str, Line], None]] = {
     "Kernel": Block._kernel,
     "Physical": Block._physical,
     "Region": Block._region,
+    "Memory": Block._region,  # lspci -v: `Memory at 42000000 (64-bit, prefetchable) [size=16M]`
+    "Flags:": Block._flags_line,
     "Bus:": Block._bus,
     "!!!": Block._dead,
 }

@@ -212,7 +212,7 @@ def test_without_root() -> None:
         "\tFlags: bus master, fast devsel, latency 0, IRQ 18, NUMA node 0\n"
         "\tCapabilities: <access denied>\n\tKernel driver in use: nvidia\n"
     )
-    assert device.access_denied is True
+    assert device.access_denied is True and device.numa_node == 0
     assert (device.acs, device.width, device.aspm_enabled) == (None, None, None)
 
 
@@ -246,6 +246,22 @@ def test_without_root() -> None:
 def test_head_lines(line: str, fields: tuple[str | None, ...]) -> None:
     device = one(line + "\n")
     assert (device.bdf, device.class_code, device.device_id, device.name) == fields
+
+
+def test_one_v() -> None:
+    device = one(
+        "62:00.0 3D controller: NVIDIA Corporation Device 2330 (rev a1)\n"
+        "\tSubsystem: NVIDIA Corporation Device 16c1\n"
+        "\tFlags: bus master, fast devsel, latency 0, IRQ 18, NUMA node 1, IOMMU group 22\n"
+        "\tMemory at 42000000 (64-bit, prefetchable) [size=16M]\n"
+        "\tMemory at 4000000000 (64-bit, prefetchable) [size=128G]\n"
+        "\tCapabilities: [78] Express Endpoint, MSI 00\n"
+        "\tCapabilities: [100] Virtual Channel\n"
+        "\tKernel driver in use: nvidia\n"
+    )
+    assert (device.numa_node, device.iommu_group, device.port_type) == (1, 22, "endpoint")
+    assert device.bar_sizes == (16 << 20, 128 << 30)
+    assert device.acs is None  # -v names the capability, never its bits
 
 
 def test_a_device_that_no_longer_answers() -> None:
