@@ -30,8 +30,11 @@ class Plugins(KeyedRecord):
 
 
 def find() -> list[EntryPoint]:
-    """Sorted by name, so that every run looks alike; a package that is installed twice counts once."""
-    unique = {(e.name, e.value): e for e in entry_points(group=GROUP)}
+    """Sorted, so that every run looks alike; our own first, so that no package takes a code or slug of ours.
+
+    A package that is installed twice counts once.
+    """
+    unique = {(not e.value.startswith("gpudoctor."), e.name, e.value): e for e in entry_points(group=GROUP)}
     return [unique[key] for key in sorted(unique)]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from gpudoctor.correlate.diagnose import diagnose
 from gpudoctor.discover import Plugins
 from gpudoctor.engine import run
+from gpudoctor.facts.base import Fact
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Outcomes
@@ -19,7 +20,7 @@ HUNG = ("timeout", "stuck")
 
 def judge(
     intake: Intake,
-    plugins: Plugins,
+    plugins: Plugins | None,
     source: Mapping[str, object],
     select: Iterable[str] = (),
     ignore: Iterable[str] = (),
@@ -29,11 +30,17 @@ def judge(
     notes: tuple[str, ...] = (),
     debug: bool = False,
 ) -> Report:
-    """The whole judgement. Pure: everything it needs is in its arguments."""
+    """The whole judgement. Pure: everything it needs is in its arguments. plugins None: facts only, nothing is judged."""
+    unchecked = plugins is not None and not plugins.checkers
+    plugins = plugins or Plugins(checkers=(), causes=(), failures=())
     results = run(plugins, intake.stores, select, ignore, debug)
     findings = [f for r in results for f in r.findings]
     diagnoses = diagnose(findings, _gpus_of(intake.stores, findings))
     unsettled = _unsettled(intake, results, timed_out)
+    if unchecked:
+        unsettled.append(
+            Missing("every check", "no checker is installed: gpudoctor finds them as entry points", "pip install gpudoctor", True)
+        )
     bad = any(severity_rank(f.severity) <= severity_rank(fail_on) for f in findings)
     verdict = "fail" if bad else "unknown" if unsettled else "pass"
     return Report(
@@ -77,14 +84,14 @@ def _unread(store: FactStore) -> list[Missing]:
             out.append(Missing(outcome.at("status").source, outcome.at("status").value, needed=True))
     gpus = store.get(Gpus)
     if gpus is None:
-        return [*out, Missing(Gpus.label, store.why_missing(Gpus), Gpus.hint, True)]
+        return [*out, Missing(Gpus.label, _why(store, Gpus), Gpus.hint, True)]
     if not gpus.gpus:
         return [*out, Missing(Gpus.label, "the driver lists no GPU here", Gpus.hint, True)]
     pairs = store.get(Pairs)
     indices = sorted(g.index for g in gpus if g.index is not None)
     if len(gpus) > 1:
         if pairs is None or len(indices) < len(gpus):
-            out.append(Missing(Pairs.label, store.why_missing(Pairs), Pairs.hint, True))
+            out.append(Missing(Pairs.label, _why(store, Pairs), Pairs.hint, True))
         else:
             for low in indices:
                 for high in indices:
@@ -104,9 +111,12 @@ def _absent(stores: Iterable[FactStore], plugins: Plugins) -> list[Missing]:
         kinds = dict.fromkeys(k for c in plugins.checkers for k in (*c.needs, *c.any_of))
         for kind in kinds:
             if kind not in store:
-                reason = store.missing.get(kind, "not in the input" if store.recorded else "no source could be read")
-                out.append(Missing(kind.label, reason, kind.hint))
+                out.append(Missing(kind.label, _why(store, kind), kind.hint))
     return out
+
+
+def _why(store: FactStore, kind: type[Fact]) -> str:
+    return store.missing.get(kind, "not in the input" if store.recorded else "no source could be read")
 
 
 def _gpus_of(

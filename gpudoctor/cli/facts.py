@@ -18,13 +18,12 @@ def command(paths: tuple[str, ...], live: bool, job: bool, timeout: float, forma
 
     Exit status 3 when nothing could be read.
     """
-    from gpudoctor.discover import Plugins
     from gpudoctor.judge import judge
 
     seen = look(paths, live, job, timeout)
     report = judge(
         seen.intake,
-        Plugins(checkers=(), causes=(), failures=()),
+        None,
         seen.source,
         timed_out=seen.timed_out,
         seconds=seen.seconds,

@@ -74,7 +74,7 @@ def _fix(steps: tuple[Step, ...], style: Style) -> list[str]:
         first = f"  {'Fix' if number == 1 else '':<{LABEL - 2}}{number}. "
         rest = " " * len(first)
         risk = f"[{step.risk}]" if step.risk != "none" else ""
-        text = step.step.rstrip(":") + (":" if step.command else "")
+        text = step.step.rstrip(".:") + ":" if step.command else step.step
         if step.command and len(first) + len(text) + 2 + len(step.command) + len(risk) + 1 <= style.width and "\n" not in step.command:
             lines.append(style.plain(f"{first}{text}  {step.command}" + (f"  {risk}" if risk else "")))
         else:

@@ -76,9 +76,7 @@ def _verdict(report: Report, style: Style) -> list[str]:
     warnings = sum(1 + len(d.alike) for d in report.diagnoses if d.finding.severity == WARNING)
     of = f"{made} of {len(report.results)} checks made"
     if report.verdict == "unknown":
-        needed = [m for m in report.missing if m.needed]
-        why = _capital(f"{needed[0].fact}: {needed[0].reason}") if needed else "what the verdict needs could not be read"
-        text = f"Could not tell. {_sentence(why)} {_capital(of)}."
+        text = f"Could not tell. {_why_unknown(report)} {_capital(of)}."
         word = "UNKNOWN"
     elif errors or warnings:
         top = report.diagnoses[0].finding
@@ -92,6 +90,17 @@ def _verdict(report: Report, style: Style) -> list[str]:
     first = f"{word:<9}"
     lines = hanging(first, _INDENT, text, style)
     return [style.paint(lines[0][: len(word)], report.verdict) + lines[0][len(word) :], *lines[1:]]
+
+
+def _why_unknown(report: Report) -> str:
+    """The one reason to read first: a finding that says it, else the first source that is missing."""
+    for d in report.diagnoses[:1]:
+        if d.finding.severity != NOTE:
+            return _first_sentence(d.finding.message)
+    needed = [m for m in report.missing if m.needed]
+    if not needed:
+        return "What the verdict needs could not be read."
+    return _sentence(f"Missing is {needed[0].fact}: {needed[0].reason}")
 
 
 def _capital(text: str) -> str:
@@ -126,13 +135,14 @@ def _healthy_words(report: Report) -> str:
 
 
 def _grouped(diagnoses: Iterable[Diagnosis]) -> list[list[Diagnosis]]:
-    """Three subjects or more with the same cause and severity read better as one block."""
+    """Subjects with the same cause, severity and remedy read better as one block; so do three or more in any case."""
     groups: dict[tuple[str, str, str | None], list[Diagnosis]] = {}
     for d in diagnoses:
         groups.setdefault((d.finding.severity, d.finding.slug, d.finding.host), []).append(d)
     out: list[list[Diagnosis]] = []
     for group in groups.values():
-        out.extend([group] if len(group) > 2 else [[d] for d in group])
+        alike = len({d.finding.remediation for d in group}) == 1
+        out.extend([group] if len(group) > 2 or alike else [[d] for d in group])
     return out
 
 
@@ -143,10 +153,15 @@ def _notes(notes: list[Diagnosis], style: Style) -> list[str]:
     for d in notes[:MAX_NOTES]:
         subjects = [subject(d.finding), *(subject(f) for f in d.alike)]
         where = subjects[0] if len(subjects) == 1 else f"{len(subjects)} subjects: {', '.join(subjects[:3])}" + (" …" if len(subjects) > 3 else "")
-        lines += hanging(f"  {style.plain(MARK[NOTE])} ", "    ", f"{d.finding.slug} ({where}): {d.finding.message}", style)
+        lines += hanging(f"  {style.plain(MARK[NOTE])} ", "    ", f"{d.finding.slug} ({where}): {d.finding.message}{_therefore(d)}", style)
     if len(notes) > MAX_NOTES:
         lines.append(f"    and {len(notes) - MAX_NOTES} more (-v)")
     return lines
+
+
+def _therefore(d: Diagnosis) -> str:
+    slugs = list(dict.fromkeys(f.slug for f in d.explains))
+    return f" (explains {', '.join(slugs)})" if slugs else ""
 
 
 def _picture(store: FactStore, style: Style, several: bool) -> list[str]:
@@ -168,16 +183,14 @@ def _not_read(report: Report, style: Style, verbose: int) -> list[str]:
         lines += hanging("Not recognised: ", "  ", f"{name}: nothing in it is an output that gpudoctor knows.", style)
     told = [m for m in report.missing if m.hint is None]
     open_ = [m for m in report.missing if m.hint is not None]
-    limit = 200 if verbose else 8
-    for m in told[:limit]:
-        lines += hanging("Not read: ", "  ", f"{m.fact}: {m.reason}", style)
-    if len(told) > limit:
-        lines.append(f"  and {len(told) - limit} more (-v)")
-    by_reason: dict[str, list[Missing]] = {}
-    for m in open_:
-        by_reason.setdefault(m.reason, []).append(m)
-    for reason, group in by_reason.items():
-        lines += hanging("Not looked at: ", "  ", f"{', '.join(m.fact for m in group)} ({reason})", style)
+    limit = 200 if verbose else 6
+    by_reason = _by_reason(told)
+    for reason, names in by_reason[:limit]:
+        lines += hanging("Not read: ", "  ", f"{'; '.join(names)}: {reason}", style)
+    if len(by_reason) > limit:
+        lines.append(f"  and {len(by_reason) - limit} more (-v)")
+    for reason, names in _by_reason(open_):
+        lines += hanging("Not looked at: ", "  ", f"{', '.join(names)} ({reason})", style)
     lines += _skipped(report, style, verbose)
     hints = list(dict.fromkeys(part.strip() for m in open_ if m.hint for part in m.hint.split(";")))
     if hints:
@@ -186,6 +199,16 @@ def _not_read(report: Report, style: Style, verbose: int) -> list[str]:
         if any(s.recorded for s in report.hosts) or not report.hosts:  # type: ignore[attr-defined]
             lines.append("or, all at once, on the host:  gpudoctor capture -o host.tar.gz")
     return lines
+
+
+def _by_reason(missing: list[Missing]) -> list[tuple[str, list[str]]]:
+    """Each reason once, with all that it cost: eight outputs of one tool that is not installed are one line."""
+    reasons: dict[str, list[str]] = {}
+    for m in missing:
+        names = reasons.setdefault(m.reason, [])
+        if m.fact not in names:
+            names.append(m.fact)
+    return list(reasons.items())
 
 
 def _skipped(report: Report, style: Style, verbose: int) -> list[str]:
