@@ -16,12 +16,16 @@ MEMLOCK = Cause(
     "memlock",
     "The locked-memory limit is low",
     "failed a run: error; low with RDMA devices: warning",
-    "RDMA needs memory that the kernel may not move, and counts it against the limit of locked memory. With a small limit NCCL's "
-    "registrations fail (ibv_reg_mr, ibv_create_qp: Cannot allocate memory) once enough connections are open: small jobs run, larger "
-    "ones do not. NCCL's user guide asks for no limit. Without RDMA devices the limit does not matter to NCCL. Processes with "
+    "RDMA needs memory that the kernel may not move, and counts it against the limit of locked memory. With a small "
+    "limit NCCL's "
+    "registrations fail (ibv_reg_mr, ibv_create_qp: Cannot allocate memory) once enough connections are open: small "
+    "jobs run, larger "
+    "ones do not. NCCL's user guide asks for no limit. Without RDMA devices the limit does not matter to NCCL. "
+    "Processes with "
     "CAP_IPC_LOCK (root outside containers) are not bound by it.",
     "ulimit -l in the shell or container that starts the job",
-    "Set it to unlimited where the job is started: limits.conf, the unit of the scheduler's daemon, or the container's ulimit.",
+    "Set it to unlimited where the job is started: limits.conf, the unit of the scheduler's daemon, or the "
+    "container's ulimit.",
     (
         Threshold(
             "a limit at or under this is low",
@@ -70,7 +74,8 @@ class Memlock(BaseChecker):
             MEMLOCK.slug,
             WARNING,
             "host",
-            f"Only {shown} of memory may be locked here, and {words}. NCCL over InfiniBand or RoCE fails once its buffers pass that.",
+            f"Only {shown} of memory may be locked here, and {words}. NCCL over InfiniBand or RoCE fails once its "
+            "buffers pass that.",
             (entry.at("memlock_bytes"), *evidence),
             cost="the job fails with `Cannot allocate memory`, or only when it grows",
             remediation=_steps(container),
@@ -86,7 +91,9 @@ def _rdma(nics: Nics | None, modules: Modules | None) -> tuple[str, tuple[Eviden
     if nics is None and modules is not None:
         loaded = [m for m in modules.loaded if m in _RDMA_MODULES and m != "ib_uverbs"]
         if loaded:
-            return f"the RDMA module {loaded[0]} is loaded", (modules.origin,) if isinstance(modules.origin, Evidence) else ()
+            return f"the RDMA module {loaded[0]} is loaded", (modules.origin,) if isinstance(
+                modules.origin, Evidence
+            ) else ()
     return None
 
 
@@ -94,11 +101,30 @@ def _steps(container: str | None) -> tuple[Step, ...]:
     verify = "ulimit -l"
     if container == "kubernetes":
         return (
-            Step("Kubernetes has no field for it: raise the limit of the container runtime on the node, or give the container IPC_LOCK (securityContext.capabilities.add)", "sudo systemctl edit containerd   # [Service] LimitMEMLOCK=infinity", "disruptive", verify),
+            Step(
+                "Kubernetes has no field for it: raise the limit of the container runtime on the node, or give the "
+                "container IPC_LOCK (securityContext.capabilities.add)",
+                "sudo systemctl edit containerd   # [Service] LimitMEMLOCK=infinity",
+                "disruptive",
+                verify,
+            ),
         )
     if container is not None:
-        return (Step("Start the container without the limit", "docker run --ulimit memlock=-1 IMAGE", "reversible", verify),)
+        return (
+            Step("Start the container without the limit", "docker run --ulimit memlock=-1 IMAGE", "reversible", verify),
+        )
     return (
-        Step("For logins", "printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' | sudo tee /etc/security/limits.d/rdma.conf", "reversible", verify),
-        Step("For jobs of a scheduler: its daemon hands its own limit on (Slurm: slurmd)", "sudo systemctl edit slurmd   # [Service] LimitMEMLOCK=infinity", "disruptive", "srun bash -c 'ulimit -l'"),
+        Step(
+            "For logins",
+            "printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' | sudo tee "
+            "/etc/security/limits.d/rdma.conf",
+            "reversible",
+            verify,
+        ),
+        Step(
+            "For jobs of a scheduler: its daemon hands its own limit on (Slurm: slurmd)",
+            "sudo systemctl edit slurmd   # [Service] LimitMEMLOCK=infinity",
+            "disruptive",
+            "srun bash -c 'ulimit -l'",
+        ),
     )

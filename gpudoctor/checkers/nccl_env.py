@@ -21,28 +21,41 @@ P2P_DISABLED_ENV = Cause(
     "p2p-disabled-env",
     "A setting switches peer to peer off",
     "pair known to have NVLink: error; unknown or driver OK: warning; part without peer to peer: note",
-    "NCCL_P2P_DISABLE=1 (only exactly 1; other values do nothing) or NCCL_P2P_LEVEL=LOC sends every byte between GPUs of a host through "
-    "host memory, NVLink or not. Lower levels than the pair's path do the same for that pair. It is often left over from hunting a "
-    "hang, or set in an image for cards that cannot do peer to peer. Measured on two H200 with 18 NVLinks: 28 instead of 328 GB/s. "
+    "NCCL_P2P_DISABLE=1 (only exactly 1; other values do nothing) or NCCL_P2P_LEVEL=LOC sends every byte between "
+    "GPUs of a host through "
+    "host memory, NVLink or not. Lower levels than the pair's path do the same for that pair. It is often left over "
+    "from hunting a "
+    "hang, or set in an image for cards that cannot do peer to peer. Measured on two H200 with 18 NVLinks: 28 "
+    "instead of 328 GB/s. "
     "The variable in the environment wins over ~/.nccl.conf, that over /etc/nccl.conf.",
     "env | grep NCCL_; /etc/nccl.conf, ~/.nccl.conf; NCCL_DEBUG=INFO prints what it took",
-    "Remove the setting and measure. If the job then hangs or computes wrong results, the real fault is elsewhere (ACS, IOMMU).",
+    "Remove the setting and measure. If the job then hangs or computes wrong results, the real fault is elsewhere "
+    "(ACS, IOMMU).",
 )
 NCCL_ENV = Cause(
     "GD602",
     "nccl-env",
     "An NCCL variable harms this host, or does nothing",
     "warning; without harm here: note",
-    "NCCL chooses transports, algorithms and channel counts from what it finds. A variable that was right on another host, an old "
-    "version or for one experiment can shut out a network or a link here. NCCL ignores names and words it does not know "
-    "without a message, so a misspelt variable is believed to work. Settings that a site may have made with intent (NVLS off, a "
+    "NCCL chooses transports, algorithms and channel counts from what it finds. A variable that was right on another "
+    "host, an old "
+    "version or for one experiment can shut out a network or a link here. NCCL ignores names and words it does not "
+    "know "
+    "without a message, so a misspelt variable is believed to work. Settings that a site may have made with intent "
+    "(NVLS off, a "
     "topology file) are only named, so that nobody expects more than they allow.",
     "env | grep NCCL_; /etc/nccl.conf, ~/.nccl.conf, and the environment of running jobs (--job)",
     "Start once without the variable and compare; keep only what measurably helps.",
     (
-        Threshold("fewer channels than this starve NVLink", 4, "channels", "measured on two H200: 347 GB/s with 24 channels, 289 with 16; NCCL uses 2 and more on PCIe alone", "2026-07"),
+        Threshold(
+            "fewer channels than this starve NVLink",
+            4,
+            "channels",
+            "measured on two H200: 347 GB/s with 24 channels, 289 with 16; NCCL uses 2 and more on PCIe alone",
+            "2026-07",
+        ),
     ),
-)  # fmt: skip
+)
 
 # Nearest first. NCCL has no NODE: two host bridges of one NUMA node are PHB to it (graph/paths.cc).
 _LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
@@ -133,7 +146,11 @@ def _switched_off(setting: Setting, level: str, whose: str, facts: FactView) -> 
         cut = [p for p in pairs if _rank("PXB" if not amd else "SYS") >= _rank(_OF_PATH[p.path or ""]) > _rank(level)]
         if not cut:
             if not pairs and _rank(level) < _rank("PXB"):
-                yield CannotTell(slug, f"{setting.name}={setting.value} cuts off pairs farther than {level}, but the pairs' paths are not in the input")
+                yield CannotTell(
+                    slug,
+                    f"{setting.name}={setting.value} cuts off pairs farther than {level}, but the pairs' paths are "
+                    "not in the input",
+                )
             return
     severity, why = _weight(cut, level, facts)
     if not cut and gpus is not None and gpus.complete and len(gpus) == 1:
@@ -148,7 +165,9 @@ def _switched_off(setting: Setting, level: str, whose: str, facts: FactView) -> 
         (setting.at("value"), *(p.at("path") for p in cut[:1])),
         CERTAIN,
         "28 instead of 328 GB/s all-reduce, measured on two H200 with NVLink" if severity == ERROR else None,
-        _removal(setting, "The next run uses peer to peer: measure it", "gpudoctor bandwidth --gpus all") if severity != NOTE else (),
+        _removal(setting, "The next run uses peer to peer; measure it.", "gpudoctor bandwidth --gpus all")
+        if severity != NOTE
+        else (),
     )
 
 

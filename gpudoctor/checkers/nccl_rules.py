@@ -17,11 +17,30 @@ _LOCAL = re.compile(r"^(?:lo|docker\d*|virbr\d*|veth|br-|cni|flannel|cali|podman
 # Names PyTorch gave its own switches before 2.2 (they are TORCH_NCCL_… since); NCCL never read them.
 _OF_TORCH = frozenset(
     "NCCL_" + n
-    for n in ("ASYNC_ERROR_HANDLING", "BLOCKING_WAIT", "DESYNC_DEBUG", "ENABLE_TIMING", "TRACE_BUFFER_SIZE", "DUMP_ON_TIMEOUT",
-              "AVOID_RECORD_STREAMS", "USE_COMM_NONBLOCKING", "NAN_CHECK", "ENABLE_MONITORING")
-)  # fmt: skip
+    for n in (
+        "ASYNC_ERROR_HANDLING",
+        "BLOCKING_WAIT",
+        "DESYNC_DEBUG",
+        "ENABLE_TIMING",
+        "TRACE_BUFFER_SIZE",
+        "DUMP_ON_TIMEOUT",
+        "AVOID_RECORD_STREAMS",
+        "USE_COMM_NONBLOCKING",
+        "NAN_CHECK",
+        "ENABLE_MONITORING",
+    )
+)
 # Prefixes under which plugins have variables of their own: not NCCL's to know.
-_PLUGINS = ("NCCL_OFI_", "NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_SHARP_", "NCCL_INSPECTOR_", "NCCL_UCX_", "NCCL_TESTS_", "NCCL_EP_")
+_PLUGINS = (
+    "NCCL_OFI_",
+    "NCCL_FASTRAK_",
+    "NCCL_GPUDIRECTTCPX_",
+    "NCCL_SHARP_",
+    "NCCL_INSPECTOR_",
+    "NCCL_UCX_",
+    "NCCL_TESTS_",
+    "NCCL_EP_",
+)
 
 
 class Around(KeyedRecord):
@@ -63,13 +82,18 @@ def shm_off(settings: Settings, around: Around) -> Iterator[Advice]:
         return
     paths = [p.path for p in around.pairs or ()]
     direct = bool(paths) and all(p == "NVL" for p in paths)
-    words = "shared memory is off, so a pair that cannot use peer to peer goes through the network stack inside the host."
+    words = (
+        "shared memory is off, so a pair that cannot use peer to peer goes through the network stack inside the host."
+    )
     if direct:
         words = "shared memory is off. All pairs have NVLink and do not need it unless peer to peer fails."
     yield Advice(
-        setting=setting, severity=NOTE if direct else WARNING, words=words, then="NCCL then falls back to /dev/shm and not to TCP.",
+        setting=setting,
+        severity=NOTE if direct else WARNING,
+        words=words,
+        then="NCCL then falls back to /dev/shm and not to TCP.",
         cost=None if direct else "3 instead of 28 GB/s all-reduce, measured on two H200 with peer to peer off",
-    )  # fmt: skip
+    )
 
 
 def ib_off(settings: Settings, around: Around) -> Iterator[Advice]:
@@ -79,9 +103,13 @@ def ib_off(settings: Settings, around: Around) -> Iterator[Advice]:
     words = f"the host has {len(around.nics.nics)} RDMA adapters, and NCCL does not use them: traffic between hosts goes over TCP."
     disable, net = settings.get("NCCL_IB_DISABLE"), settings.get("NCCL_NET")
     if disable is not None and _one(disable):
-        yield Advice(setting=disable, severity=WARNING, words=words, then="NCCL then uses InfiniBand or RoCE.", evidence=evidence)
+        yield Advice(
+            setting=disable, severity=WARNING, words=words, then="NCCL then uses InfiniBand or RoCE.", evidence=evidence
+        )
     elif net is not None and net.value.strip().lower() == "socket":
-        yield Advice(setting=net, severity=WARNING, words=words, then="NCCL then uses InfiniBand or RoCE.", evidence=evidence)
+        yield Advice(
+            setting=net, severity=WARNING, words=words, then="NCCL then uses InfiniBand or RoCE.", evidence=evidence
+        )
 
 
 def hca_filter(settings: Settings, around: Around) -> Iterator[Advice]:
@@ -98,9 +126,12 @@ def hca_filter(settings: Settings, around: Around) -> Iterator[Advice]:
     left = [d for d in devices if d not in hit] if exclude else hit
     if not left:
         yield Advice(
-            setting=setting, severity=WARNING, words=f"it leaves none of this host's RDMA adapters ({', '.join(devices[:8])}): NCCL goes over TCP.",
-            then="NCCL then takes all adapters; or name those of this host.", evidence=(around.nics.nics[0].at("device"),),
-        )  # fmt: skip
+            setting=setting,
+            severity=WARNING,
+            words=f"it leaves none of this host's RDMA adapters ({', '.join(devices[:8])}): NCCL goes over TCP.",
+            then="NCCL then takes all adapters; or name those of this host.",
+            evidence=(around.nics.nics[0].at("device"),),
+        )
 
 
 def interface(settings: Settings, around: Around) -> Iterator[Advice]:
@@ -111,9 +142,12 @@ def interface(settings: Settings, around: Around) -> Iterator[Advice]:
         names = [w.strip().lstrip("=") for w in setting.value.split(",") if w.strip()]
         if names and all(_LOCAL.match(n) for n in names):
             yield Advice(
-                setting=setting, severity=WARNING, words="this interface does not leave the host: a job over several hosts cannot connect its ranks.",
-                then="Or name the interface that the hosts share; see: ip -br addr", confidence=LIKELY,
-            )  # fmt: skip
+                setting=setting,
+                severity=WARNING,
+                words="this interface does not leave the host: a job over several hosts cannot connect its ranks.",
+                then="Or name the interface that the hosts share (ip -br addr shows them).",
+                confidence=LIKELY,
+            )
 
 
 def gdr_off(settings: Settings, around: Around) -> Iterator[Advice]:
@@ -121,10 +155,13 @@ def gdr_off(settings: Settings, around: Around) -> Iterator[Advice]:
     if setting is None or setting.value.strip() not in ("LOC", "0"):
         return
     yield Advice(
-        setting=setting, severity=WARNING if around.rdma else NOTE,
-        words="GPUDirect RDMA is off: traffic between hosts is copied through host memory." if around.rdma else "GPUDirect RDMA is off; no RDMA adapter was seen here.",
+        setting=setting,
+        severity=WARNING if around.rdma else NOTE,
+        words="GPUDirect RDMA is off: traffic between hosts is copied through host memory."
+        if around.rdma
+        else "GPUDirect RDMA is off; no RDMA adapter was seen here.",
         then="NCCL then uses GPUDirect where GPU and NIC share a switch.",
-    )  # fmt: skip
+    )
 
 
 def channels(settings: Settings, around: Around) -> Iterator[Advice]:
@@ -135,11 +172,19 @@ def channels(settings: Settings, around: Around) -> Iterator[Advice]:
             continue
         harm = around.nvlink and count < 4
         yield Advice(
-            setting=setting, severity=WARNING if harm else NOTE,
-            words=f"at most {count} channels: " + ("too few to fill NVLink." if harm else "lowers what can be expected on NVLink; over PCIe few are enough."),
+            setting=setting,
+            severity=WARNING if harm else NOTE,
+            words=f"at most {count} channels: "
+            + (
+                "too few to fill NVLink."
+                if harm
+                else "lowers what can be expected on NVLink; over PCIe few are enough."
+            ),
             then="NCCL then chooses the number itself." if harm else None,
-            cost="with 16 channels 289 instead of 347 GB/s, measured on two H200; fewer cost more" if around.nvlink else None,
-        )  # fmt: skip
+            cost="with 16 channels 289 instead of 347 GB/s, measured on two H200; fewer cost more"
+            if around.nvlink
+            else None,
+        )
 
 
 def pinned(settings: Settings, around: Around) -> Iterator[Advice]:
@@ -147,14 +192,20 @@ def pinned(settings: Settings, around: Around) -> Iterator[Advice]:
     if proto is not None:
         only_ll = {w.strip().upper() for w in proto.value.split(",")} == {"LL"}
         yield Advice(
-            setting=proto, severity=WARNING if only_ll else NOTE,
+            setting=proto,
+            severity=WARNING if only_ll else NOTE,
             words="only the low-latency protocol LL is left: half of every byte is flags, so large messages get at most half the bandwidth."
-            if only_ll else "the protocol is pinned; NCCL's guide advises against it but for hunting a bug.",
-            then="NCCL then chooses by message size." if only_ll else None, cost="at most half the bandwidth of large messages" if only_ll else None,
-        )  # fmt: skip
+            if only_ll
+            else "the protocol is pinned; NCCL's guide advises against it but for hunting a bug.",
+            then="NCCL then chooses by message size." if only_ll else None,
+            cost="at most half the bandwidth of large messages" if only_ll else None,
+        )
     for name, words in (
         ("NCCL_ALGO", "the algorithm is pinned: right for one size and operation, often wrong for the others."),
-        ("NCCL_TOPO_FILE", "NCCL takes the topology from this file and not from the system; a file of another machine misleads it."),
+        (
+            "NCCL_TOPO_FILE",
+            "NCCL takes the topology from this file and not from the system; a file of another machine misleads it.",
+        ),
         ("NCCL_GRAPH_FILE", "NCCL takes rings and trees from this file; one of another machine misleads it."),
     ):
         setting = settings.get(name)
@@ -166,14 +217,27 @@ def lowered(settings: Settings, around: Around) -> Iterator[Advice]:
     """Switches a site may have set with intent: named, never advised against."""
     nvls = settings.get("NCCL_NVLS_ENABLE")
     if nvls is not None and nvls.value.strip() == "0":
-        yield Advice(setting=nvls, severity=NOTE, words="reduction inside the NVSwitch (NVLS) is off, which lowers what can be expected on Hopper and later boards with NVSwitch.")
+        yield Advice(
+            setting=nvls,
+            severity=NOTE,
+            words="reduction inside the NVSwitch (NVLS) is off, which lowers what can be expected on Hopper and later boards with NVSwitch.",
+        )
     ignore = settings.get("NCCL_IGNORE_DISABLED_P2P")
     if ignore is not None and _one(ignore):
-        yield Advice(setting=ignore, severity=NOTE, words="NCCL no longer says when the driver refuses peer to peer between GPUs.")
+        yield Advice(
+            setting=ignore,
+            severity=NOTE,
+            words="NCCL no longer says when the driver refuses peer to peer between GPUs.",
+        )
     size = settings.get("NCCL_BUFFSIZE")
     count = _whole(size)
     if size is not None and count is not None and 0 < count < 1 << 20:
-        yield Advice(setting=size, severity=NOTE, words="buffers under 1 MiB (the default is 4 MiB) cost bandwidth of large messages.", confidence=LIKELY)
+        yield Advice(
+            setting=size,
+            severity=NOTE,
+            words="buffers under 1 MiB (the default is 4 MiB) cost bandwidth of large messages.",
+            confidence=LIKELY,
+        )
 
 
 def ineffective(settings: Settings, around: Around) -> Iterator[Advice]:
@@ -183,10 +247,16 @@ def ineffective(settings: Settings, around: Around) -> Iterator[Advice]:
         yield Advice(setting=disable, severity=NOTE, words="does nothing: only the value 1 switches peer to peer off.")
     level = settings.get("NCCL_P2P_LEVEL")
     if level is not None and not level.value[:1].isdigit() and level.value not in _LEVEL_WORDS:
-        yield Advice(setting=level, severity=NOTE, words=f"is ignored: NCCL knows {', '.join(_LEVEL_WORDS)}, in capitals.")
+        yield Advice(
+            setting=level, severity=NOTE, words=f"is ignored: NCCL knows {', '.join(_LEVEL_WORDS)}, in capitals."
+        )
     timeout = settings.get("NCCL_TIMEOUT")
     if timeout is not None:
-        yield Advice(setting=timeout, severity=NOTE, words="is no NCCL variable: PyTorch takes it as init_process_group(timeout=…), InfiniBand's is NCCL_IB_TIMEOUT.")
+        yield Advice(
+            setting=timeout,
+            severity=NOTE,
+            words="is no NCCL variable: PyTorch takes it as init_process_group(timeout=…), InfiniBand's is NCCL_IB_TIMEOUT.",
+        )
     known: frozenset[str] | None = None
     for setting in settings:
         name = setting.name
@@ -197,7 +267,12 @@ def ineffective(settings: Settings, around: Around) -> Iterator[Advice]:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.88)
             # Newer releases and plugins bring names of their own: said only where a known one is nearly the same.
             if near:
-                yield Advice(setting=setting, severity=NOTE, words=f"NCCL knows no such variable and ignores it; {near[0]} may be meant.", confidence=POSSIBLE)
+                yield Advice(
+                    setting=setting,
+                    severity=NOTE,
+                    words=f"NCCL knows no such variable and ignores it; {near[0]} may be meant.",
+                    confidence=POSSIBLE,
+                )
 
 
 _LEVEL_WORDS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")

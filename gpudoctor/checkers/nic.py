@@ -18,11 +18,14 @@ NIC_LINK = Cause(
     "nic-link",
     "An RDMA port is down or slower than its peers",
     "no port active, or down beside active peers: error; slower or narrower: warning",
-    "NCCL spreads its channels over all NICs of its kind, and the slowest one sets the pace of a ring. A port that is down takes "
-    "the GPUs next to it off the direct path. Ports are compared only with ports of the same link layer and part: a management or "
+    "NCCL spreads its channels over all NICs of its kind, and the slowest one sets the pace of a ring. A port that "
+    "is down takes "
+    "the GPUs next to it off the direct path. Ports are compared only with ports of the same link layer and part: a "
+    "management or "
     "storage port of another kind is no peer, nor is the unused second port of a card whose first one is active.",
     "ibstat, /sys/class/infiniband/*/ports/*/{state,rate}",
-    "Check cable and switch port; `Initializing` means that no subnet manager answers. A rate of a half or a quarter is a cable "
+    "Check cable and switch port; `Initializing` means that no subnet manager answers. A rate of a half or a quarter "
+    "is a cable "
     "or lane that did not train.",
 )
 NIC_FAR = Cause(
@@ -30,8 +33,10 @@ NIC_FAR = Cause(
     "nic-far",
     "A GPU's nearest RDMA NIC is not below its PCIe switch",
     "warning where another GPU of the host has one at PIX or PXB; else note",
-    "GPUDirect RDMA is fast where GPU and NIC share a PCIe switch (PIX, PXB). Through the CPU's root ports (PHB, NODE, SYS) it is "
-    "slower, and NCCL by default copies through host memory instead. With NVLink, NCCL from 2.12 on may hand traffic to a GPU that "
+    "GPUDirect RDMA is fast where GPU and NIC share a PCIe switch (PIX, PXB). Through the CPU's root ports (PHB, "
+    "NODE, SYS) it is "
+    "slower, and NCCL by default copies through host memory instead. With NVLink, NCCL from 2.12 on may hand traffic "
+    "to a GPU that "
     "has a near NIC (PXN), which softens it. It only matters for traffic that leaves the host.",
     "nvidia-smi topo -m (NIC columns)",
     "Move the NIC or the GPU to a slot below the same switch; where the board has none, this is what it gives.",
@@ -39,7 +44,11 @@ NIC_FAR = Cause(
 
 _NEAR = ("PIX", "PXB")
 _ORDER = ("PIX", "PXB", "PHB", "NODE", "SYS")
-_WORDS = {"PHB": "through the CPU's host bridge", "NODE": "through the CPU, between host bridges of one NUMA node", "SYS": "over the link between the sockets"}
+_WORDS = {
+    "PHB": "through the CPU's host bridge",
+    "NODE": "through the CPU, between host bridges of one NUMA node",
+    "SYS": "over the link between the sockets",
+}
 # So many active Ethernet ports of one part, and a port that is down is taken for a member of the fabric and not for a spare.
 _FABRIC_PORTS = 3
 
@@ -102,12 +111,19 @@ def _none_active(known: list[Nic]) -> Finding:
 def _down(nic: Nic, up: list[Nic], near: bool, facts: FactView) -> Iterator[Finding | CannotTell]:
     name = nic.device or nic.name
     if not up:
-        yield CannotTell(NIC_LINK.slug, f"it is {nic.state}, and no port of its kind is active: perhaps not in use", nic.subject)
+        yield CannotTell(
+            NIC_LINK.slug, f"it is {nic.state}, and no port of its kind is active: perhaps not in use", nic.subject
+        )
         return
     sibling = next((n for n in up if nic.bdf and n.bdf and n.bdf != nic.bdf and n.bdf[:-2] == nic.bdf[:-2]), None)
     ethernet = (nic.link_layer or "").lower() == "ethernet"
     if sibling is not None:
-        yield CannotTell(NIC_LINK.slug, f"it is {nic.state} while the other port of its card ({sibling.device or sibling.name}) is active: perhaps not in use", nic.subject)
+        yield CannotTell(
+            NIC_LINK.slug,
+            f"it is {nic.state} while the other port of its card ({sibling.device or sibling.name}) is active: "
+            "perhaps not in use",
+            nic.subject,
+        )
         return
     if ethernet and not near and len(up) < _FABRIC_PORTS:
         yield CannotTell(NIC_LINK.slug, f"it is {nic.state}: perhaps a spare Ethernet port", nic.subject)
@@ -131,11 +147,17 @@ def _port_steps(nic: Nic) -> tuple[Step, ...]:
     state = f"cat /sys/class/infiniband/{device}/ports/{port}/state"
     netdev = nic.netdev or f"$(ls /sys/class/infiniband/{device}/device/net | head -1)"
     layer = (nic.link_layer or "").lower()
-    steps = [Step("See what the port says: `Polling` or `Disabled` is cable or switch port, `Initializing` a missing subnet manager", f"ibstat {device}; rdma link show")]
+    steps = [
+        Step(
+            "See what the port says: `Polling` or `Disabled` is cable or switch port, `Initializing` a missing "
+            "subnet manager",
+            f"ibstat {device}; rdma link show",
+        )
+    ]
     if layer != "infiniband":
         steps.append(Step("RoCE: bring its interface up", f"sudo ip link set {netdev} up", "reversible", state))
     if layer != "ethernet":
-        steps.append(Step("InfiniBand: does a subnet manager answer?", f"sudo sminfo -C {device}"))
+        steps.append(Step("InfiniBand: see whether a subnet manager answers", f"sudo sminfo -C {device}"))
     steps.append(Step("Seat the cable anew on both ends, or exchange it", None, "hardware", state))
     return tuple(steps)
 
@@ -163,7 +185,11 @@ def _slow(up: list[Nic], near: set[str], matrix: bool) -> Iterator[Finding | Can
             )
         else:
             # Storage networks are often of the same part at another rate, by design.
-            yield CannotTell(NIC_LINK.slug, f"it runs at {nic.rate_gbps:g} and others at {best:g} Gb/s: perhaps another network", nic.subject)
+            yield CannotTell(
+                NIC_LINK.slug,
+                f"it runs at {nic.rate_gbps:g} and others at {best:g} Gb/s: perhaps another network",
+                nic.subject,
+            )
 
 
 def _far(facts: FactView) -> Iterator[Finding | CannotTell]:
@@ -196,7 +222,9 @@ def _far(facts: FactView) -> Iterator[Finding | CannotTell]:
 def _nearest(nics: Nics) -> dict[int, NicPath]:
     best: dict[int, NicPath] = {}
     for path in nics.paths:
-        if path.path in _ORDER and (path.gpu not in best or _ORDER.index(path.path) < _ORDER.index(best[path.gpu].path)):
+        if path.path in _ORDER and (
+            path.gpu not in best or _ORDER.index(path.path) < _ORDER.index(best[path.gpu].path)
+        ):
             best[path.gpu] = path
     return best
 
@@ -208,9 +236,21 @@ def _far_finding(gpu: Gpu, path: NicPath, served: NicPath | None, gpus: Gpus | N
         evidence.append(served.at("path"))
         beside = f", while GPU{served.gpu} has {served.nic} at {served.path}"
     grace = gpu.c2c or (gpus is not None and any(g.c2c for g in gpus))
-    steps = [Step("See which NIC each rank takes, and whether with GPUDirect (GDRDMA)", "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH COMMAND 2>&1 | grep -E 'NET/IB|GDR'")]
+    steps = [
+        Step(
+            "See which NIC each rank takes, and whether with GPUDirect (GDRDMA)",
+            "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH COMMAND 2>&1 | grep -E 'NET/IB|GDR'",
+        )
+    ]
     if served is not None:
-        steps.append(Step(f"Move a NIC to a slot below the switch of GPU{gpu.index}, by the board's manual", None, "hardware", "nvidia-smi topo -m"))
+        steps.append(
+            Step(
+                f"Move a NIC to a slot below the switch of GPU{gpu.index}, by the board's manual",
+                None,
+                "hardware",
+                "nvidia-smi topo -m",
+            )
+        )
     if grace:
         steps = steps[:1]  # Grace: the NICs hang off the CPU by design, and the C2C link is as fast
     return Finding(

@@ -18,10 +18,13 @@ NUMA_MISMATCH = Cause(
     "numa-mismatch",
     "A process is bound to another NUMA node than its GPU",
     "warning; only the affinity gpudoctor itself was started with: note",
-    "Every copy between host and GPU, every kernel launch and all of NCCL's host buffers then cross the link between the "
+    "Every copy between host and GPU, every kernel launch and all of NCCL's host buffers then cross the link between "
+    "the "
     "sockets, which other traffic needs too. PyTorch's documentation puts the usual gain of right placement at 1 to 10 "
-    "percent; jobs that go through host memory (SHM, offloading, data loading) feel more. A process that may run on all nodes, or "
-    "on some CPUs of the right one, is not misplaced. Nodes without CPUs (the GPU memory of Grace Hopper) are no nodes one could bind to.",
+    "percent; jobs that go through host memory (SHM, offloading, data loading) feel more. A process that may run on "
+    "all nodes, or "
+    "on some CPUs of the right one, is not misplaced. Nodes without CPUs (the GPU memory of Grace Hopper) are no "
+    "nodes one could bind to.",
     "gpudoctor check --job; taskset -cp PID; nvidia-smi topo -m (CPU Affinity); numactl -H",
     "Start each rank with the CPUs and the memory of its GPU's node.",
 )
@@ -31,7 +34,8 @@ NUMA_UNKNOWN = Cause(
     "The system does not know which NUMA node a GPU belongs to",
     "warning; in a virtual machine: note",
     "The firmware gives the GPU's slot no NUMA node (numa_node -1), while several nodes have CPUs. Kernel, NCCL and "
-    "launchers then place buffers and threads anywhere, often on the far socket. On a host with one node there is nothing to choose.",
+    "launchers then place buffers and threads anywhere, often on the far socket. On a host with one node there is "
+    "nothing to choose.",
     "/sys/bus/pci/devices/BDF/numa_node and local_cpulist, numactl -H",
     "Update the firmware, or look for its NUMA options; until then measure which node is near and bind by hand.",
 )
@@ -49,7 +53,10 @@ class NumaPlacement(BaseChecker):
         homes = _homes(facts)
         jobs, own = facts.get(Jobs), facts.get(OwnAffinity)
         if jobs is None and own is None:
-            yield CannotTell(NUMA_MISMATCH.slug, "where a process may run is not in the input (neither a running job nor a live look)")
+            yield CannotTell(
+                NUMA_MISMATCH.slug,
+                "where a process may run is not in the input (neither a running job nor a live look)",
+            )
         elif not any(homes.values()):
             if _nodes(facts) != 1:
                 yield CannotTell(NUMA_MISMATCH.slug, "which CPUs are near which GPU is not known")
@@ -98,16 +105,22 @@ def _process(process: JobProcess, homes: dict[Gpu, frozenset[int]], facts: FactV
         return
     allowed, memory = cpulist.parse(process.cpus), cpulist.parse(process.mems)
     if allowed is None:
-        yield CannotTell(NUMA_MISMATCH.slug, f"{who}: {process.unreadable or 'its CPU affinity could not be read'}", mine[0].subject)
+        yield CannotTell(
+            NUMA_MISMATCH.slug, f"{who}: {process.unreadable or 'its CPU affinity could not be read'}", mine[0].subject
+        )
         return
     if any(not homes[g] for g in mine):
         return  # said once, by numa-unknown
     near = frozenset().union(*(homes[g] for g in mine))
     nodes = sorted({n for n in (_node(g, homes[g], facts) for g in mine) if n is not None})
     names = " and ".join(g.label for g in mine)
-    home = f"node {', '.join(map(str, nodes))} (CPUs {cpulist.render(near)})" if nodes else f"CPUs {cpulist.render(near)}"
+    home = (
+        f"node {', '.join(map(str, nodes))} (CPUs {cpulist.render(near)})" if nodes else f"CPUs {cpulist.render(near)}"
+    )
     if not allowed & near:
-        words = f"{who[0].upper()}{who[1:]} uses {names}, which is near {home}, but may only run on CPUs {process.cpus}."
+        words = (
+            f"{who[0].upper()}{who[1:]} uses {names}, which is near {home}, but may only run on CPUs {process.cpus}."
+        )
         yield _mismatch(mine[0], words, (process.at("cpus"), mine[0].at("cpu_affinity")), nodes, near, process)
     elif memory and nodes and not memory & set(nodes):
         words = f"{who[0].upper()}{who[1:]} uses {names}, which is near {home}, but its memory may only come from node {process.mems}."
@@ -127,20 +140,39 @@ def _mismatch(
         cost="host copies, launches and NCCL's host buffers cross the socket link; usually 1 to 10 percent of a step",
         remediation=(
             *_launch(gpu, nodes, near),
-            Step("Right away, for the running process (memory it has stays where it is)", f"taskset -acp {cpulist.render(near)} {process.pid}", "reversible", verify),
+            Step(
+                "Right away, for the running process (memory it has stays where it is)",
+                f"taskset -acp {cpulist.render(near)} {process.pid}",
+                "reversible",
+                verify,
+            ),
         ),
     )
 
 
 def _launch(gpu: Gpu, nodes: list[int], near: frozenset[int]) -> tuple[Step, ...]:
-    bind = f"numactl --cpunodebind={nodes[0]} --membind={nodes[0]}" if len(nodes) == 1 else f"taskset -c {cpulist.render(near)}"
+    bind = (
+        f"numactl --cpunodebind={nodes[0]} --membind={nodes[0]}"
+        if len(nodes) == 1
+        else f"taskset -c {cpulist.render(near)}"
+    )
     who = f"the rank of GPU{gpu.index}" if gpu.index is not None else "this rank"
     steps = [
         Step(f"Start {who} bound to its node", f"{bind} COMMAND", "reversible"),
-        Step("With torchrun (PyTorch 2.9 and later) for all ranks at once", "torchrun --numa-binding=node --nproc-per-node=gpu SCRIPT", "reversible"),
+        Step(
+            "With torchrun (PyTorch 2.9 and later) for all ranks at once",
+            "torchrun --numa-binding=node --nproc-per-node=gpu SCRIPT",
+            "reversible",
+        ),
     ]
     if nodes:
-        steps.append(Step("Under Slurm: one task a GPU, each on the node of its GPU (list the nodes in the order of the GPUs)", f"srun --ntasks-per-node=1 --cpu-bind=map_ldom:{nodes[0]} --mem-bind=local COMMAND", "reversible"))
+        steps.append(
+            Step(
+                "Under Slurm: one task a GPU, each on the node of its GPU (list the nodes in the order of the GPUs)",
+                f"srun --ntasks-per-node=1 --cpu-bind=map_ldom:{nodes[0]} --mem-bind=local COMMAND",
+                "reversible",
+            )
+        )
     return tuple(steps)
 
 
@@ -158,12 +190,16 @@ def _own(own: OwnAffinity | None, homes: dict[Gpu, frozenset[int]], facts: FactV
         NUMA_MISMATCH.slug,
         NOTE,
         "host",
-        f"gpudoctor was started with CPUs {own.entry.cpus} only; {', '.join(g.label for g in far)}{where} {'is' if len(far) == 1 else 'are'} "
+        f"gpudoctor was started with CPUs {own.entry.cpus} only; {', '.join(g.label for g in far)}{where} "
+        f"{'is' if len(far) == 1 else 'are'} "
         "near others. A job started from this shell, container or allocation inherits that.",
         (own.entry.at("cpus"), far[0].at("cpu_affinity")),
         LIKELY,
         remediation=(
-            Step("See what limits it: a taskset, a cgroup, or the job's allocation", "taskset -cp $$; cat /sys/fs/cgroup/cpuset.cpus.effective"),
+            Step(
+                "See what limits it: a taskset, a cgroup, or the job's allocation",
+                "taskset -cp $$; cat /sys/fs/cgroup/cpuset.cpus.effective",
+            ),
             *_launch(far[0], nodes, homes[far[0]]),
         ),
     )
@@ -197,19 +233,36 @@ def _unknown(facts: FactView, homes: dict[Gpu, frozenset[int]]) -> Iterator[Find
 def _no_node(gpu: Gpu, count: int, evidence: Evidence, guest: bool) -> Finding:
     who = "the hypervisor" if guest else "the firmware"
     steps = [
-        Step("Find the near node by measuring host copies from each (the node with the higher rate is the near one)", f"for n in $(seq 0 {count - 1}); do numactl --cpunodebind=$n --membind=$n nvbandwidth -t host_to_device_memcpy_ce; done"),
-        Step("Bind the ranks of this GPU by hand (N: the node found)", "numactl --cpunodebind=N --membind=N COMMAND", "reversible"),
+        Step(
+            "Find the near node by measuring host copies from each (the node with the higher rate is the near one)",
+            f"for n in $(seq 0 {count - 1}); do numactl --cpunodebind=$n --membind=$n nvbandwidth -t "
+            "host_to_device_memcpy_ce; done",
+        ),
+        Step(
+            "Bind the ranks of this GPU by hand (N: the node found)",
+            "numactl --cpunodebind=N --membind=N COMMAND",
+            "reversible",
+        ),
     ]
     if guest:
         steps.append(Step("Ask the provider for a virtual NUMA layout that follows the host's"))
     else:
-        steps.insert(0, Step("Update the firmware; where it has an option for NUMA or ACPI SRAT, switch it on", None, "disruptive", f"cat /sys/bus/pci/devices/{gpu.bdf or 'BDF'}/numa_node"))
+        steps.insert(
+            0,
+            Step(
+                "Update the firmware; where it has an option for NUMA or ACPI SRAT, switch it on",
+                None,
+                "disruptive",
+                f"cat /sys/bus/pci/devices/{gpu.bdf or 'BDF'}/numa_node",
+            ),
+        )
     return Finding(
         NUMA_UNKNOWN.slug,
         NOTE if guest else WARNING,
         gpu.subject,
-        f"{gpu.label}: {who} names no NUMA node for it, and {count} nodes have CPUs. Threads and buffers may land on the far one.",
+        f"{gpu.label}: {who} names no NUMA node for it, and {count} nodes have CPUs. Threads and buffers may land on "
+        "the far one.",
         (evidence,),
         cost="up to the share of traffic that crosses the socket link; usually 1 to 10 percent of a step",
         remediation=tuple(steps),
-    )  # fmt: skip
+    )

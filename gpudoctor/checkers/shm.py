@@ -18,15 +18,31 @@ SHM = Cause(
     "shm",
     "/dev/shm is too small, full, or cannot be written",
     "failed a run: error; too small while SHM carries traffic: warning; where peer to peer carries it: note",
-    "GPUs of one host that cannot use peer to peer exchange data through files in /dev/shm, some megabytes for every channel and "
-    "rank; even with peer to peer NCCL keeps small segments there, and so do PyTorch's data loader workers. Docker gives a container "
-    "64 MiB unless told otherwise, which is soon full: NCCL then fails with `No space left on device`. NCCL 2.24 and later can do "
+    "GPUs of one host that cannot use peer to peer exchange data through files in /dev/shm, some megabytes for every "
+    "channel and "
+    "rank; even with peer to peer NCCL keeps small segments there, and so do PyTorch's data loader workers. Docker "
+    "gives a container "
+    "64 MiB unless told otherwise, which is soon full: NCCL then fails with `No space left on device`. NCCL 2.24 and "
+    "later can do "
     "without /dev/shm where the driver serves CUDA 12.6.",
     "df -B1 /dev/shm inside the container that runs the job",
-    "Give the container more (--shm-size, --ipc=host, a memory volume in Kubernetes), or remove what is left over in it.",
+    "Give the container more (--shm-size, --ipc=host, a memory volume in Kubernetes), or remove what is left over in "
+    "it.",
     (
-        Threshold("a mount smaller than this is too small", 1024, "MiB", "NCCL user guide, troubleshooting: --shm-size=1g", "2026-06"),
-        Threshold("less free than this is full", 64, "MiB", "Docker's default size, with which NCCL fails to start on several GPUs", "2026-06"),
+        Threshold(
+            "a mount smaller than this is too small",
+            1024,
+            "MiB",
+            "NCCL user guide, troubleshooting: --shm-size=1g",
+            "2026-06",
+        ),
+        Threshold(
+            "less free than this is full",
+            64,
+            "MiB",
+            "Docker's default size, with which NCCL fails to start on several GPUs",
+            "2026-06",
+        ),
     ),
 )
 
@@ -46,12 +62,14 @@ class SharedMemory(BaseChecker):
         container = platform.entry.container if platform is not None else None
         places: list[tuple[ShmEntry, str, str | None]] = []
         if shm is not None:
-            places.append((shm.entry, f"this {container} container" if container else "this host", container))
+            places.append((shm.entry, f" of this {container} container" if container else "", container))
         seen = set()
         for process in jobs or ():
             if process.shm is not None and (process.container, process.shm.size_bytes) not in seen:
                 seen.add((process.container, process.shm.size_bytes))
-                inside = f"the container of process {process.pid}" if process.container else f"process {process.pid}"
+                inside = (
+                    f" in the container of process {process.pid}" if process.container else f" of process {process.pid}"
+                )
                 places.append((process.shm, inside, process.container))
         if all(e.size_bytes is None and e.writable is None and e.mounted is None for e, _, _ in places):
             yield CannotTell(SHM.slug, "the size of /dev/shm is not in the input")
@@ -65,13 +83,13 @@ class SharedMemory(BaseChecker):
 def _wrong(entry: ShmEntry, where: str) -> tuple[str, str] | None:
     """What is wrong with it in words, and the field that shows it."""
     if entry.writable is False:
-        return f"/dev/shm of {where} cannot be written", "writable"
+        return f"/dev/shm{where} cannot be written", "writable"
     if entry.size_bytes is not None and entry.size_bytes < _SMALL_BYTES and entry.mounted is not False:
-        return f"/dev/shm of {where} holds only {_size(entry.size_bytes)}", "size_bytes"
+        return f"/dev/shm{where} holds only {_size(entry.size_bytes)}", "size_bytes"
     if entry.mounted is False:
-        return f"/dev/shm of {where} is no memory file system of its own but a folder on disk", "mounted"
+        return f"/dev/shm{where} is no memory file system of its own but a folder on disk", "mounted"
     if entry.free_bytes is not None and entry.free_bytes < _FULL_BYTES:
-        return f"/dev/shm of {where} is full: {_size(entry.free_bytes)} are free", "free_bytes"
+        return f"/dev/shm{where} is full: {_size(entry.free_bytes)} are free", "free_bytes"
     return None
 
 
@@ -111,8 +129,16 @@ def _shm_carries(facts: FactView) -> tuple[bool, str, str] | None:
         pair = known[direct.index(False)]
         return True, f"GPU{pair.a} and GPU{pair.b} cannot use peer to peer, so their traffic goes through it.", CERTAIN
     if direct and all(direct):
-        return False, "Peer to peer carries the traffic between the GPUs; PyTorch's data loaders may still need it.", LIKELY
-    return True, "Pairs that cannot use peer to peer send everything through it, and PyTorch's data loaders need it too.", POSSIBLE
+        return (
+            False,
+            "Peer to peer carries the traffic between the GPUs; PyTorch's data loaders may still need it.",
+            LIKELY,
+        )
+    return (
+        True,
+        "Pairs that cannot use peer to peer send everything through it, and PyTorch's data loaders need it too.",
+        POSSIBLE,
+    )
 
 
 def _direct(pair: Pair, gpus: Gpus | None) -> bool | None:
@@ -127,19 +153,40 @@ def _steps(field: str, container: str | None) -> tuple[Step, ...]:
     verify = "df -h /dev/shm"
     if field == "free_bytes":
         return (
-            Step("See what fills it: files of processes that are gone stay there (nccl-*, torch_*)", "ls -lat /dev/shm | head -20; sudo lsof +D /dev/shm | head"),
+            Step(
+                "See what fills it: files of processes that are gone stay there (nccl-*, torch_*)",
+                "ls -lat /dev/shm | head -20; sudo lsof +D /dev/shm | head",
+            ),
             Step("Remove those that no process holds open", "rm -i /dev/shm/nccl-*", "reversible", verify),
         )
     if field == "writable":
         return (Step("Its mode must be 1777", "ls -ld /dev/shm; sudo chmod 1777 /dev/shm", "reversible", verify),)
     if container == "kubernetes":
         return (
-            Step("In the pod's spec, a memory volume on /dev/shm: volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimit: 8Gi}}], volumeMounts: [{name: shm, mountPath: /dev/shm}]", "kubectl edit deployment NAME", "disruptive", verify),
+            Step(
+                "In the pod's spec, a memory volume on /dev/shm: volumes: [{name: shm, emptyDir: {medium: Memory, "
+                "sizeLimit: 8Gi}}], volumeMounts: [{name: shm, mountPath: /dev/shm}]",
+                "kubectl edit deployment NAME",
+                "disruptive",
+                verify,
+            ),
         )
     steps = [
         Step("Docker, Podman: start the container with more", "docker run --shm-size=1g IMAGE", "reversible", verify),
-        Step("Or share the host's, where the container may be trusted with it", "docker run --ipc=host IMAGE", "reversible", verify),
+        Step(
+            "Or share the host's, where the container may be trusted with it",
+            "docker run --ipc=host IMAGE",
+            "reversible",
+            verify,
+        ),
     ]
     if container is None:
-        steps.insert(0, Step("On the host itself: enlarge it (and in /etc/fstab)", "sudo mount -o remount,size=50% /dev/shm", "reversible", verify))
+        steps.append(
+            Step(
+                "Where no container is in use: enlarge it (and in /etc/fstab)",
+                "sudo mount -o remount,size=50% /dev/shm",
+                "reversible",
+                verify,
+            )
+        )
     return tuple(steps)

@@ -15,19 +15,34 @@ THROTTLED = Cause(
     "throttled",
     "A GPU's clocks are held down",
     "warning: hardware thermal or power brake, power limit under the peers'; note: software power cap",
-    "Every rank waits for the slowest one, so one GPU that runs hot or on less power slows all of them. The hardware slowdowns "
-    "(heat, or the power brake that the server's power supply pulls) cut clocks to a half or less. A software power cap is how a GPU "
-    "keeps to its limit under full load and is normal; an idle GPU is idle. Limits are compared only between GPUs of one part.",
+    "Every rank waits for the slowest one, so one GPU that runs hot or on less power slows all of them. The hardware "
+    "slowdowns "
+    "(heat, or the power brake that the server's power supply pulls) cut clocks to a half or less. A software power "
+    "cap is how a GPU "
+    "keeps to its limit under full load and is normal; an idle GPU is idle. Limits are compared only between GPUs of "
+    "one part.",
     "nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE while the job runs",
-    "Heat: airflow, fans, dust, neighbouring cards. Power brake: power supplies and their redundancy, power cables. Limit: set it as on the peers.",
-    (Threshold("difference of power limits that counts", 2, "% of the highest peer's", "limits are set in whole watts; smaller differences are rounding", "2026-07"),),
-)  # fmt: skip
+    "Heat: airflow, fans, dust, neighbouring cards. Power brake: power supplies and their redundancy, power cables. "
+    "Limit: set it as on the peers.",
+    (
+        Threshold(
+            "difference of power limits that counts",
+            2,
+            "% of the highest peer's",
+            "limits are set in whole watts; smaller differences are rounding",
+            "2026-07",
+        ),
+    ),
+)
 
 _TOLERANCE = 1 - THROTTLED.thresholds[0].value / 100
 _HARD = {
     "hw_thermal": ("the hardware slows it down because it is too hot (HW Thermal Slowdown)", "heat"),
     "hw_power_brake": ("the server's power brake is pulled (HW Power Brake Slowdown)", "power"),
-    "hw_slowdown": ("the hardware slows it down (HW Slowdown: heat, power brake or a power supply out of its limits)", "both"),
+    "hw_slowdown": (
+        "the hardware slows it down (HW Slowdown: heat, power brake or a power supply out of its limits)",
+        "both",
+    ),
 }
 _SOFT = {
     "sw_thermal": "the driver lowers its clocks to keep the temperature (SW Thermal Slowdown)",
@@ -45,7 +60,9 @@ class Throttled(BaseChecker):
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         gpus = facts[Gpus]
         if not any(g.throttle is not None or g.power_limit_w is not None for g in gpus):
-            yield CannotTell(THROTTLED.slug, "neither clock event reasons nor power limits are in the input (nvidia-smi -q)")
+            yield CannotTell(
+                THROTTLED.slug, "neither clock event reasons nor power limits are in the input (nvidia-smi -q)"
+            )
             return
         for gpu in gpus:
             yield from _reasons(gpu)
@@ -84,11 +101,31 @@ def _reasons(gpu: Gpu) -> Iterator[Finding]:
 def _cool(gpu: Gpu, kind: str) -> tuple[Step, ...]:
     which = gpu.bdf or str(gpu.index)
     verify = f"nvidia-smi -i {which} -q -d PERFORMANCE"
-    steps = [Step("Watch it under load, beside its peers", "nvidia-smi --query-gpu=index,temperature.gpu,power.draw,clocks.sm,clocks_event_reasons.active --format=csv -l 1")]
+    steps = [
+        Step(
+            "Watch it under load, beside its peers",
+            "nvidia-smi --query-gpu=index,temperature.gpu,power.draw,clocks.sm,clocks_event_reasons.active "
+            "--format=csv -l 1",
+        )
+    ]
     if kind in ("heat", "both"):
-        steps.append(Step("Airflow: fans, dust, blanking plates, a hot neighbour, the room", "ipmitool sdr type fan; ipmitool sdr type temperature", "hardware", verify))
+        steps.append(
+            Step(
+                "Airflow: fans, dust, blanking plates, a hot neighbour, the room",
+                "ipmitool sdr type fan; ipmitool sdr type temperature",
+                "hardware",
+                verify,
+            )
+        )
     if kind in ("power", "both"):
-        steps.append(Step("Power: a failed supply or lost redundancy, overloaded feed, power cables of the card", "ipmitool sdr type 'Power Supply'; ipmitool sel list | tail -20", "hardware", verify))
+        steps.append(
+            Step(
+                "Power: a failed supply or lost redundancy, overloaded feed, power cables of the card",
+                "ipmitool sdr type 'Power Supply'; ipmitool sel list | tail -20",
+                "hardware",
+                verify,
+            )
+        )
     return tuple(steps)
 
 
@@ -104,19 +141,35 @@ def _limit(gpu: Gpu, peers: list[Gpu]) -> Iterator[Finding]:
             THROTTLED.slug,
             WARNING,
             gpu.subject,
-            f"{gpu.label} has a power limit of {limit:g} W, {higher.label} of the same part {higher.power_limit_w:g} W.",
+            f"{gpu.label} has a power limit of {limit:g} W, {higher.label} of the same part {higher.power_limit_w:g} "
+            "W.",
             (gpu.at("power_limit_w"), higher.at("power_limit_w")),
             CERTAIN,
             "under full load its clocks are lower than the peers', and every rank waits for the slowest",
-            (Step("Set it as on the peers", f"sudo nvidia-smi -i {which} -pl {higher.power_limit_w:g}", "reversible", verify),),
+            (
+                Step(
+                    "Set it as on the peers",
+                    f"sudo nvidia-smi -i {which} -pl {higher.power_limit_w:g}",
+                    "reversible",
+                    verify,
+                ),
+            ),
         )
     elif gpu.power_default_w is not None and limit < gpu.power_default_w * _TOLERANCE:
         yield Finding(
             THROTTLED.slug,
             NOTE,
             gpu.subject,
-            f"{gpu.label} has a power limit of {limit:g} W; its default is {gpu.power_default_w:g} W. Somebody set that, perhaps for good reason.",
+            f"{gpu.label} has a power limit of {limit:g} W; its default is {gpu.power_default_w:g} W. Somebody set "
+            "that, perhaps for good reason.",
             (gpu.at("power_limit_w"), gpu.at("power_default_w")),
             LIKELY,
-            remediation=(Step("Only if nobody wants the lower limit: set the default", f"sudo nvidia-smi -i {which} -pl {gpu.power_default_w:g}", "reversible", verify),),
+            remediation=(
+                Step(
+                    "Only if nobody wants the lower limit: set the default",
+                    f"sudo nvidia-smi -i {which} -pl {gpu.power_default_w:g}",
+                    "reversible",
+                    verify,
+                ),
+            ),
         )

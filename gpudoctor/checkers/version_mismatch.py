@@ -18,17 +18,40 @@ VERSION_MISMATCH = Cause(
     "version-mismatch",
     "Driver, kernel module and CUDA do not fit together",
     "error",
-    "NVIDIA's libraries and its kernel module must be of exactly one version; after an update without a reboot the old module "
-    "is still loaded and every new CUDA program fails. A program built for a newer major version of CUDA than the driver "
-    "serves fails at its first call: within a major version newer minor ones work, across majors they do not, unless the "
+    "NVIDIA's libraries and its kernel module must be of exactly one version; after an update without a reboot the "
+    "old module "
+    "is still loaded and every new CUDA program fails. A program built for a newer major version of CUDA than the "
+    "driver "
+    "serves fails at its first call: within a major version newer minor ones work, across majors they do not, unless "
+    "the "
     "cuda-compat package is in use (nvidia-smi then shows the newer version).",
-    "nvidia-smi's message, /proc/driver/nvidia/version, the kernel log (API mismatch), the version PyTorch was built for",
-    "Reboot, or reload the module; in a container take the libraries of the host's driver; install a driver (or a build of "
+    "nvidia-smi's message, /proc/driver/nvidia/version, the kernel log (API mismatch), the version PyTorch was built "
+    "for",
+    "Reboot, or reload the module; in a container take the libraries of the host's driver; install a driver (or a "
+    "build of "
     "PyTorch) of the right CUDA major version.",
     (
-        Threshold("oldest driver for CUDA 11", 450, "driver branch", "docs.nvidia.com/deploy/cuda-compatibility, table 1", "2026-07"),
-        Threshold("oldest driver for CUDA 12", 525, "driver branch", "docs.nvidia.com/deploy/cuda-compatibility, table 1", "2026-07"),
-        Threshold("oldest driver for CUDA 13", 580, "driver branch", "docs.nvidia.com/deploy/cuda-compatibility, table 1", "2026-07"),
+        Threshold(
+            "oldest driver for CUDA 11",
+            450,
+            "driver branch",
+            "docs.nvidia.com/deploy/cuda-compatibility, table 1",
+            "2026-07",
+        ),
+        Threshold(
+            "oldest driver for CUDA 12",
+            525,
+            "driver branch",
+            "docs.nvidia.com/deploy/cuda-compatibility, table 1",
+            "2026-07",
+        ),
+        Threshold(
+            "oldest driver for CUDA 13",
+            580,
+            "driver branch",
+            "docs.nvidia.com/deploy/cuda-compatibility, table 1",
+            "2026-07",
+        ),
     ),
 )
 
@@ -53,7 +76,9 @@ class VersionMismatch(BaseChecker):
         elif entry is not None and entry.version and entry.module_version and entry.version != entry.module_version:
             words = f"The driver's libraries are of version {entry.version}, the loaded kernel module is {entry.module_version}"
             answers = gpus is not None and bool(gpus.listed)
-            yield _modules_differ(words, (entry.at("version"), entry.at("module_version")), LIKELY if answers else CERTAIN)
+            yield _modules_differ(
+                words, (entry.at("version"), entry.at("module_version")), LIKELY if answers else CERTAIN
+            )
         else:
             yield from _from_log(facts)
         yield from _cuda(entry, facts.get(Software))
@@ -68,9 +93,16 @@ def _from_log(facts: FactView) -> Iterator[Finding | CannotTell]:
         return
     if gpus is not None and gpus.listed:
         # The host's own libraries fit. One client's do not: a container image that brings its own libnvidia-*.
-        yield CannotTell(VERSION_MISMATCH.slug, "the kernel log names a client of another version, while nvidia-smi fits: see which program it was")
+        yield CannotTell(
+            VERSION_MISMATCH.slug,
+            "the kernel log names a client of another version, while nvidia-smi fits: see which program it was",
+        )
         return
-    yield _modules_differ("The kernel log says that a client and the nvidia module are of different versions", (events[-1].at("text"),), LIKELY)
+    yield _modules_differ(
+        "The kernel log says that a client and the nvidia module are of different versions",
+        (events[-1].at("text"),),
+        LIKELY,
+    )
 
 
 def _modules_differ(words: str, evidence: tuple[Evidence, ...], confidence: str) -> Finding:
@@ -83,12 +115,26 @@ def _modules_differ(words: str, evidence: tuple[Evidence, ...], confidence: str)
         confidence,
         "no CUDA program can run",
         (
-            Step("See both versions", "cat /proc/driver/nvidia/version; modinfo -F version nvidia; dpkg -l 'libnvidia-compute*' 2>/dev/null || rpm -qa 'nvidia*'"),
+            Step(
+                "See both versions",
+                "cat /proc/driver/nvidia/version; modinfo -F version nvidia; dpkg -l 'libnvidia-compute*' "
+                "2>/dev/null || rpm -qa 'nvidia*'",
+            ),
             Step("Reboot, which loads the new module", "sudo reboot", "disruptive", "nvidia-smi"),
-            Step("Without a reboot: stop every program that holds a GPU, then reload the modules", "sudo systemctl stop nvidia-persistenced nvidia-fabricmanager; sudo rmmod nvidia_drm nvidia_modeset nvidia_uvm nvidia_peermem nvidia; sudo modprobe nvidia", "disruptive", "nvidia-smi"),
-            Step("Only in a container: it must not bring libcuda or libnvidia-ml of its own; the container toolkit mounts those of the host", "ldconfig -p | grep -E 'libcuda.so|libnvidia-ml'"),
+            Step(
+                "Without a reboot: stop every program that holds a GPU, then reload the modules",
+                "sudo systemctl stop nvidia-persistenced nvidia-fabricmanager; sudo rmmod nvidia_drm nvidia_modeset "
+                "nvidia_uvm nvidia_peermem nvidia; sudo modprobe nvidia",
+                "disruptive",
+                "nvidia-smi",
+            ),
+            Step(
+                "Only in a container: it must not bring libcuda or libnvidia-ml of its own; the container toolkit "
+                "mounts those of the host",
+                "ldconfig -p | grep -E 'libcuda.so|libnvidia-ml'",
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _cuda(entry: DriverEntry | None, software: Software | None) -> Iterator[Finding]:
@@ -118,10 +164,20 @@ def _cuda(entry: DriverEntry | None, software: Software | None) -> Iterator[Find
             LIKELY,
             "this PyTorch cannot use the GPUs",
             (
-                Step(f"Install a driver of branch {_OLDEST.get(major, '?')} or newer", None, "disruptive", "nvidia-smi --version"),
-                Step("Or take a build of PyTorch for the driver's CUDA (CUDA stands for cu126, cu128, …)", "pip install torch --index-url https://download.pytorch.org/whl/CUDA", "reversible", "python3 -c 'import torch; print(torch.cuda.is_available())'"),
+                Step(
+                    f"Install a driver of branch {_OLDEST.get(major, '?')} or newer",
+                    None,
+                    "disruptive",
+                    "nvidia-smi --version",
+                ),
+                Step(
+                    "Or take a build of PyTorch for the driver's CUDA (CUDA stands for cu126, cu128, …)",
+                    "pip install torch --index-url https://download.pytorch.org/whl/CUDA",
+                    "reversible",
+                    "python3 -c 'import torch; print(torch.cuda.is_available())'",
+                ),
             ),
-        )  # fmt: skip
+        )
 
 
 def _built_for(software: Software | None) -> tuple[int, str] | None:

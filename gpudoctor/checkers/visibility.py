@@ -19,12 +19,16 @@ GPU_NOT_VISIBLE = Cause(
     "gpu-not-visible",
     "Some GPUs of the host are not visible here",
     "error when a job asked for more than it sees; nobody asked: note",
-    "A container, a cgroup, a scheduler or CUDA_VISIBLE_DEVICES gives a process only some of the host's GPUs. That is mostly "
-    "as intended, and it is a fault only when the job counts on more. CUDA numbers the visible GPUs anew from 0 and, unless "
-    "CUDA_DEVICE_ORDER=PCI_BUS_ID is set, fastest first, so its numbers need not be nvidia-smi's. nvidia-smi itself ignores "
+    "A container, a cgroup, a scheduler or CUDA_VISIBLE_DEVICES gives a process only some of the host's GPUs. That "
+    "is mostly "
+    "as intended, and it is a fault only when the job counts on more. CUDA numbers the visible GPUs anew from 0 and, "
+    "unless "
+    "CUDA_DEVICE_ORDER=PCI_BUS_ID is set, fastest first, so its numbers need not be nvidia-smi's. nvidia-smi itself "
+    "ignores "
     "CUDA_VISIBLE_DEVICES.",
     "lspci against nvidia-smi -L, ls -l /dev/nvidia*, CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES, SLURM_JOB_GPUS",
-    "Ask for the GPUs the job needs (docker run --gpus, nvidia.com/gpu in Kubernetes, --gres in Slurm), or unset the variable.",
+    "Ask for the GPUs the job needs (docker run --gpus, nvidia.com/gpu in Kubernetes, --gres in Slurm), or unset the "
+    "variable.",
 )
 
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
@@ -57,7 +61,8 @@ class Visibility(BaseChecker):
                     slug,
                     NOTE,
                     "host",
-                    f"The driver shows {len(gpus.listed) or 'none'} of the {len(gpus.listed) + len(hidden)} NVIDIA GPUs on the bus; "
+                    f"The driver shows {len(gpus.listed) or 'none'} of the {len(gpus.listed) + len(hidden)} NVIDIA "
+                    "GPUs on the bus; "
                     f"{names} cannot be used here: {reasons}.",
                     (*(g.at("bdf") for g in gpus.listed[:1]), *(a.device.at("bdf") for a in hidden[:8])),
                     min((a.confidence for a in hidden), key=("possible", "likely", "certain").index),
@@ -83,13 +88,16 @@ class Visibility(BaseChecker):
         elif grant is not None:
             looked = True
         if not looked:
-            yield CannotTell(slug, "neither the driver's whole list beside the bus nor what this process was granted is known")
+            yield CannotTell(
+                slug, "neither the driver's whole list beside the bus nor what this process was granted is known"
+            )
 
 
 def _ask() -> tuple[Step, ...]:
     return (
         Step(
-            "Only if this job should see more: ask for them. Kubernetes: nvidia.com/gpu in the pod's limits; Slurm: --gpus=N; Docker:",
+            "Only if this job should see more: ask for them. Kubernetes: nvidia.com/gpu in the pod's limits; Slurm: "
+            "--gpus=N; Docker:",
             "docker run --gpus all IMAGE",
             "reversible",
             "nvidia-smi -L",
@@ -108,12 +116,21 @@ def _variable(facts: FactView) -> tuple[str, Evidence] | None:
 
 def _told(variable: tuple[str, Evidence], gpus: Gpus | None) -> Iterator[Finding | CannotTell]:
     value, evidence = variable
-    step = Step("Only if this job should see them: unset it, or name more", f"unset {_VARIABLE}", "reversible", "python3 -c 'import torch; print(torch.cuda.device_count())'")
+    step = Step(
+        "Only if this job should see them: unset it, or name more",
+        f"unset {_VARIABLE}",
+        "reversible",
+        "python3 -c 'import torch; print(torch.cuda.device_count())'",
+    )
     if value.strip() in _NONE:
         yield Finding(
-            GPU_NOT_VISIBLE.slug, NOTE, "host", f"{_VARIABLE} is set to {value.strip()!r}, which hides every GPU from CUDA programs started here.",
-            (evidence,), remediation=(step,),
-        )  # fmt: skip
+            GPU_NOT_VISIBLE.slug,
+            NOTE,
+            "host",
+            f"{_VARIABLE} is set to {value.strip()!r}, which hides every GPU from CUDA programs started here.",
+            (evidence,),
+            remediation=(step,),
+        )
         return
     if gpus is None or not gpus.complete or not gpus.listed:
         yield CannotTell(GPU_NOT_VISIBLE.slug, f"{_VARIABLE}={value}, but how many GPUs the driver lists is not known")

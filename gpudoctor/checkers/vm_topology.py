@@ -17,12 +17,16 @@ VM_TOPOLOGY = Cause(
     "vm-topology",
     "A hypervisor hides the real PCIe tree",
     "note",
-    "In a virtual machine the bridges above a GPU, its slot and its NUMA node are what the hypervisor makes up, or are not there "
-    "at all. PCIe path classes, slot and port limits, NUMA placement and NIC distances can then not be judged from inside. "
-    "What the GPU itself reports stays true: NVLink states, its own PCIe link, errors, clocks. NCCL reads the same made-up "
+    "In a virtual machine the bridges above a GPU, its slot and its NUMA node are what the hypervisor makes up, or "
+    "are not there "
+    "at all. PCIe path classes, slot and port limits, NUMA placement and NIC distances can then not be judged from "
+    "inside. "
+    "What the GPU itself reports stays true: NVLink states, its own PCIe link, errors, clocks. NCCL reads the same "
+    "made-up "
     "tree; cloud providers that know better give it a topology file (NCCL_TOPO_FILE).",
     "lscpu (Hypervisor vendor), nvidia-smi -q (Virtualization Mode), lspci -t",
-    "Nothing to repair inside the machine. Look at the host itself for slots, switches and ACS; use the provider's topology "
+    "Nothing to repair inside the machine. Look at the host itself for slots, switches and ACS; use the provider's "
+    "topology "
     "file where there is one.",
 )
 
@@ -45,7 +49,11 @@ class VmTopology(BaseChecker):
         entry = platform.entry if platform is not None else None
         passed = _passed_through(gpus)
         if entry is not None and entry.wsl:
-            yield _finding("This is WSL2: Windows owns the PCIe tree, and GPUs are reached through a virtual device", (entry.at("wsl"),), CERTAIN)
+            yield _finding(
+                "This is WSL2: Windows owns the PCIe tree, and GPUs are reached through a virtual device",
+                (entry.at("wsl"),),
+                CERTAIN,
+            )
             return
         if not (entry is not None and entry.vm) and passed is None:
             if entry is None or entry.vm is None:
@@ -65,7 +73,9 @@ class VmTopology(BaseChecker):
         kind = f" ({entry.hypervisor})" if entry is not None and entry.hypervisor else ""
         above = tree is not None and any(tree.ancestors(g.bdf) for g in gpus)
         seen = "the bridges above its GPUs are emulated" if above else "no bridge is visible above its GPUs"
-        words = f"This is a virtual machine{kind}" + (f" and {seen}" if tree is not None else "; its PCIe tree is the hypervisor's")
+        words = f"This is a virtual machine{kind}" + (
+            f" and {seen}" if tree is not None else "; its PCIe tree is the hypervisor's"
+        )
         yield _finding(words, tuple(evidence), CERTAIN if tree is not None else LIKELY)
 
 
@@ -96,12 +106,17 @@ def _finding(words: str, evidence: tuple[Evidence, ...], confidence: str) -> Fin
         VM_TOPOLOGY.slug,
         NOTE,
         "host",
-        f"{words}: path classes, slots, NUMA nodes and NIC distances cannot be judged from inside. NVLink readings and the "
+        f"{words}: path classes, slots, NUMA nodes and NIC distances cannot be judged from inside. NVLink readings "
+        "and the "
         "GPUs' own counters stay true.",
         evidence,
         confidence,
         remediation=(
             Step("Judge the board itself by the same command on the hypervisor's host", "gpudoctor check", "none"),
-            Step("Has the provider given NCCL the real tree?", "env | grep NCCL_TOPO_FILE; ls /var/run/nvidia-topologyd/", "none"),
+            Step(
+                "See whether the provider has given NCCL the real tree",
+                "env | grep NCCL_TOPO_FILE; ls /var/run/nvidia-topologyd/",
+                "none",
+            ),
         ),
     )

@@ -33,9 +33,7 @@ def comparable(gpus: Gpus | None, tree: PciTree | None, recorded: bool) -> bool:
     return not (recorded and gpus.attached is not None and gpus.attached > len(gpus.listed))
 
 
-def absent(
-    gpus: Gpus, tree: PciTree, grant: GrantEntry | None, platform: PlatformEntry | None
-) -> tuple[Absent, ...]:
+def absent(gpus: Gpus, tree: PciTree, grant: GrantEntry | None, platform: PlatformEntry | None) -> tuple[Absent, ...]:
     """Every GPU of the bus that the driver does not list; the two must be `comparable`."""
     known = {g.bdf for g in gpus.listed}
     rest = [d for d in tree.gpus() if d.bdf is not None and d.bdf not in known]

@@ -1,0 +1,164 @@
+"""GD102 gpu-missing: a GPU that was there, and does not answer any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from gpudoctor.checkers.base import BaseChecker
+from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.kernel import KernelEvent, KernelLog
+from gpudoctor.facts.pci import PciTree
+from gpudoctor.facts.presence import absent, comparable
+from gpudoctor.facts.store import FactView
+from gpudoctor.facts.system import Grant, Platform
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, CannotTell, Cause, Evidence, Finding, Step
+
+GPU_MISSING = Cause(
+    "GD102",
+    "gpu-missing",
+    "A GPU does not answer or has fallen off the bus",
+    "error",
+    "A GPU that the driver had, or that is bound to the nvidia driver and granted to this process, is not in the "
+    "driver's "
+    "list, or the driver itself says that it is lost. Xid 79 in the kernel log is the driver's word for a GPU that "
+    "no longer "
+    "answers on PCIe. A job that counts on this GPU fails to start or hangs. Only whole lists are compared: a cut or "
+    "elided "
+    "output proves no absence, and a GPU that is not given to this container or job is `gpu-not-visible`.",
+    "nvidia-smi -q, lspci -k, ls /dev/nvidia*, the kernel log (Xid 79, RmInitAdapter failed)",
+    "Drain the host and power it off and on; a reboot alone may not bring the GPU back. If it happens again: "
+    "seating, power "
+    "cables and riser, then the board.",
+)
+
+_FELL_OFF = 79  # Xid 79 "GPU has fallen off the bus" (NVIDIA Xid Errors, docs.nvidia.com/deploy/xid-errors)
+
+
+class GpuMissing(BaseChecker):
+    """The driver's own words, the kernel log, the bus that reads all ones, and whole lists held against the bus."""
+
+    name: ClassVar[str] = "gpu-missing"
+    causes = (GPU_MISSING,)
+    any_of = (Gpus, PciTree, KernelLog)
+    wants = (Grant, Platform)
+
+    def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
+        gpus, tree = facts.get(Gpus), facts.get(PciTree)
+        said: set[str] = set()
+        for gpu in gpus or ():
+            if gpu.error is not None:
+                said.add(gpu.bdf or "")
+                yield _lost(
+                    gpu.subject,
+                    f"{gpu.label[0].upper()}{gpu.label[1:]} does not answer: {gpu.error}",
+                    (gpu.at("error"),),
+                    gpu.bdf,
+                )
+        well = {g.bdf for g in gpus.listed if g.error is None} if gpus is not None else set()
+        for event in _last_losses(facts.get(KernelLog)):
+            if event.bdf not in well and (event.bdf or "") not in said:
+                said.add(event.bdf or "")
+                yield _from_log(event)
+        for device in tree.gpus() if tree is not None else ():
+            if (
+                device.all_ones
+                and device.bdf not in well
+                and (device.bdf or "") not in said
+                and device.runtime_status != "suspended"
+            ):
+                said.add(device.bdf or "")
+                words = f"The GPU at {device.bdf or 'an address that is not in the input'} does not answer on the bus: its registers read all ones."
+                yield _lost(
+                    f"gpu:{device.bdf}" if device.bdf else "host", words, (device.at("all_ones"),), device.bdf, LIKELY
+                )
+        if gpus is None or tree is None or not comparable(gpus, tree, facts.recorded):
+            if not said:
+                yield CannotTell(
+                    GPU_MISSING.slug,
+                    "the driver's whole list and the PCI bus are both needed to tell whether one is missing",
+                )
+            return
+        if not facts.recorded and gpus.listed and gpus.attached is not None and gpus.attached > len(gpus.listed):
+            counter = gpus.listed[0]
+            yield _lost(
+                "host",
+                f"The driver counts {gpus.attached} GPUs and describes only {len(gpus.listed)}.",
+                (counter.at("bdf"),),
+                None,
+            )
+        grant, platform = facts.get(Grant), facts.get(Platform)
+        for one in absent(gpus, tree, grant.entry if grant else None, platform.entry if platform else None):
+            bdf = one.device.bdf or ""
+            if one.lost and bdf not in said:
+                others = (
+                    f"the driver lists {len(gpus.listed)} others and not this one"
+                    if gpus.listed
+                    else "the driver finds no device"
+                )
+                message = f"The GPU at {bdf} is on the bus and {one.why}, but {others}."
+                yield _lost(
+                    f"gpu:{bdf}",
+                    message,
+                    (one.device.at("driver"), *(g.at("bdf") for g in gpus.listed[:1])),
+                    bdf,
+                    one.confidence,
+                )
+
+
+def _last_losses(log: KernelLog | None) -> tuple[KernelEvent, ...]:
+    if log is None:
+        return ()
+    lost = [
+        e
+        for e in log.of("xid", "fell-off", "rm-init-failed")
+        if not e.stale and (e.kind != "xid" or e.code == _FELL_OFF)
+    ]
+    return tuple({e.bdf: e for e in lost}.values())
+
+
+def _from_log(event: KernelEvent) -> Finding:
+    where = f"the GPU at {event.bdf}" if event.bdf else "a GPU"
+    words = {
+        "rm-init-failed": f"The driver could not start {where} (RmInitAdapter failed).",
+    }.get(
+        event.kind,
+        f"{where[0].upper()}{where[1:]} has fallen off the PCI bus"
+        + (" (Xid 79)." if event.code == _FELL_OFF else "."),
+    )
+    return _lost(f"gpu:{event.bdf}" if event.bdf else "host", words, (event.at("text"),), event.bdf, LIKELY)
+
+
+def _lost(
+    subject: str, message: str, evidence: tuple[Evidence, ...], bdf: str | None, confidence: str = CERTAIN
+) -> Finding:
+    look = f"lspci -s {bdf} -vv; " if bdf else ""
+    slot = f"sudo lspci -vv -s {bdf}" if bdf else "sudo lspci -vv -d 10de:"
+    return Finding(
+        GPU_MISSING.slug,
+        ERROR,
+        subject,
+        message,
+        evidence,
+        confidence,
+        "a job that counts on this GPU cannot start, or hangs",
+        (
+            Step(
+                "Keep the traces before anything else; `rev ff` in lspci means that the card does not answer at all",
+                f"{look}sudo dmesg -T | grep -iE 'xid|nvrm|aer' | tail -40; sudo nvidia-bug-report.sh",
+            ),
+            Step(
+                "Drain the host, shut it down and cut its power for a moment: a warm reboot may leave the card as it "
+                "is",
+                "sudo poweroff",
+                "disruptive",
+                "nvidia-smi -L",
+            ),
+            Step(
+                "It happens again: seat card, riser and power cables anew; then the same card in another slot",
+                None,
+                "hardware",
+                slot,
+            ),
+        ),
+    )
