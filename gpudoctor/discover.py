@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
-from collections.abc import Iterable
-from importlib.metadata import EntryPoint, entry_points
+import sys
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.facts.base import Fact
@@ -29,13 +32,65 @@ class Plugins(KeyedRecord):
     failures: tuple[Failure, ...]
 
 
+class EntryPoint(NamedTuple):
+    """`name = module:attribute` of one installed package."""
+
+    name: str
+    value: str
+
+    def load(self) -> type[BaseChecker]:
+        module, _, attribute = self.value.partition(":")
+        found: type[BaseChecker] = getattr(importlib.import_module(module), attribute)
+        return found
+
+
 def find() -> list[EntryPoint]:
     """Sorted, so that every run looks alike; our own first, so that no package takes a code or slug of ours.
 
-    A package that is installed twice counts once.
+    Read from the metadata files themselves: importlib.metadata costs 20 ms of a start of 150 (it imports email, zipfile
+    and socket), and a directory on the path is all that pip leaves. Archives on the path are left to it.
     """
-    unique = {(not e.value.startswith("gpudoctor."), e.name, e.value): e for e in entry_points(group=GROUP)}
-    return [unique[key] for key in sorted(unique)]
+    texts: list[str] = []
+    for folder in dict.fromkeys(sys.path):
+        if os.path.isfile(folder):
+            return _by_library()
+        texts.extend(_metadata(folder or "."))
+    points = {point for text in texts for point in _points(text)}
+    return sorted(points, key=lambda e: (not e.value.startswith("gpudoctor."), *e))
+
+
+def _by_library() -> list[EntryPoint]:
+    from importlib.metadata import entry_points
+
+    points = {EntryPoint(e.name, e.value) for e in entry_points(group=GROUP)}
+    return sorted(points, key=lambda e: (not e.value.startswith("gpudoctor."), *e))
+
+
+def _metadata(folder: str) -> Iterator[str]:
+    """The entry_points.txt of every package installed in one directory of the path."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        if name.endswith((".dist-info", ".egg-info")):
+            try:
+                with open(os.path.join(folder, name, "entry_points.txt"), encoding="utf-8") as stream:
+                    yield stream.read()
+            except (OSError, UnicodeDecodeError):
+                continue  # most packages have none
+
+
+def _points(text: str) -> Iterator[EntryPoint]:
+    """The lines of our group. An extra in brackets (`module:name [extra]`) is legal and says nothing here."""
+    inside = False
+    for line in text.splitlines():
+        line = line.strip()
+        if line.startswith("["):
+            inside = line == f"[{GROUP}]"
+        elif inside and "=" in line and not line.startswith(("#", ";")):
+            name, _, value = line.partition("=")
+            yield EntryPoint(name.strip(), value.partition("[")[0].strip())
 
 
 def load(points: Iterable[EntryPoint] | None = None) -> Plugins:

@@ -24,6 +24,7 @@ R = TypeVar("R", bound="_Base")
 
 class _Base:
     _fields: ClassVar[tuple[str, ...]] = ()
+    _names: ClassVar[frozenset[str]] = frozenset()
     _defaults: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls, **_: Any) -> None:
@@ -38,20 +39,25 @@ class _Base:
             if name in cls.__dict__:
                 defaults[name] = cls.__dict__[name]
         cls._fields = tuple(names)
+        cls._names = frozenset(names)
         cls._defaults = defaults
 
     def __init__(self, *args: Any, **values: Any) -> None:
-        if len(args) > len(self._fields):
-            raise TypeError(f"{type(self).__name__} takes {len(self._fields)} values, got {len(args)}")
-        given = dict(zip(self._fields, args))
-        if given.keys() & values.keys():
-            raise TypeError(f"{type(self).__name__}: {sorted(given.keys() & values.keys())} given twice")
-        full = {**self._defaults, **given, **values}
-        if len(full) != len(self._fields) or any(name not in full for name in self._fields):
+        full = self.__dict__
+        full.update(self._defaults)
+        if args:
+            if len(args) > len(self._fields):
+                raise TypeError(f"{type(self).__name__} takes {len(self._fields)} values, got {len(args)}")
+            given = dict(zip(self._fields, args))
+            if values and given.keys() & values.keys():
+                raise TypeError(f"{type(self).__name__}: {sorted(given.keys() & values.keys())} given twice")
+            full.update(given)
+        full.update(values)
+        # A missing and an unknown name may cancel out in the count, never in the names.
+        if len(full) != len(self._fields) or (values and not self._names.issuperset(values)):
             lacking = [n for n in self._fields if n not in full]
             unknown = [n for n in full if n not in self._fields]
             raise TypeError(f"{type(self).__name__}: missing {lacking}, unknown {unknown}")
-        self.__dict__.update(full)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable")

@@ -43,7 +43,7 @@ def test_it_shows_up_everywhere(package):
 
 def test_it_finds(package):
     env = package("uptime", "gpudoctor_uptime:LongUptime")
-    lines = json.dumps({"probe": "gpudoctor.system", "schema": 1, "uptime_s": 400 * 86400.0}) + "\n"
+    lines = json.dumps({"probe": "gpudoctor.system", "schema": 1, "machine": {"uptime": f"{400 * 86400}.00 1.00"}}) + "\n"
     _, got = report("check", "--from", "-", stdin=lines.encode(), env=env)
     mine = next(r for r in got["results"] if r["slug"] == "long-uptime")
     assert mine["status"] == "found" and "400 days" in mine["findings"][0]["message"]
