@@ -14,7 +14,8 @@ from gpudoctor.bdf import normalise
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.model import Evidence
 from gpudoctor.parsers.smi_failure import failures
-from gpudoctor.parsers.smi_fields import GpuReadings, bare, count, facts
+from gpudoctor.parsers.smi_fields import bare, count
+from gpudoctor.parsers.smi_gpus import GpuReadings, facts
 from gpudoctor.read.section import Line, Section, Unparsable
 
 _GPU = re.compile(r"^\s*GPU ((?:[0-9A-Fa-f]{4,8}:)[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")

@@ -15,7 +15,8 @@ from gpudoctor.bdf import normalise
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.model import Evidence
 from gpudoctor.parsers.smi_failure import failures
-from gpudoctor.parsers.smi_fields import GpuReadings, bare, count, facts
+from gpudoctor.parsers.smi_fields import bare, count
+from gpudoctor.parsers.smi_gpus import GpuReadings, facts
 from gpudoctor.read.section import Line, Section, Unparsable
 
 MAX_RESTARTS = 64  # each reads the rest anew
