@@ -15,6 +15,8 @@ _DEVICE = re.compile(r"^\s*(?:CA '([^']+)'|hca_id:\s*(\S+)|Infiniband device '([
 _PORT = re.compile(r"^\s*[Pp]ort(?:\s+(\d+):|:\s*(\d+)\s*$)")
 _STATE = re.compile(r"^\s*[Ss]tate:\s*(?:\d+:\s*|PORT_)?([A-Za-z]+)\b(.*)$")
 _RATE = re.compile(r"^\s*[Rr]ate:\s*(\d+(?:\.\d+)?)\b(.*)$")
+# ibstat names the part, ibv_devinfo numbers it: MT4129 and 4129 are one.
+_MODEL = re.compile(r"^\s*(?:CA type:\s*MT|vendor_part_id:\s*)(\d{3,6})\s*$")
 _LAYER = re.compile(r"^\s*[Ll]ink[ _]layer:\s*(InfiniBand|Ethernet)\b")
 # ibv_devinfo -v gives lanes and the rate of one lane.
 _LANES = re.compile(r"^\s*active_width:\s*(\d+)X")
@@ -63,6 +65,7 @@ def _take(section: Section, line: Line, ports: list[_Port]) -> None:
             ports.append(_Port(last.device, last.origin["*"]))
         ports[-1].set("port", int(port[1] or port[2]), section.at(line))
         return
+    model = _MODEL.match(line.text)
     state, rate, layer = _STATE.match(line.text), _RATE.match(line.text), _LAYER.match(line.text)
     lanes, lane_rate = _LANES.match(line.text), _LANE_RATE.match(line.text)
     if state and not (loose and not state[2]):
@@ -71,6 +74,8 @@ def _take(section: Section, line: Line, ports: list[_Port]) -> None:
             last.set("state", word, section.at(line))
     elif rate and not (loose and not rate[2].strip()):
         last.set("rate_gbps", float(rate[1]), section.at(line))
+    elif model and not loose:
+        last.set("model", f"MT{model[1]}", section.at(line))
     elif layer:
         last.set("link_layer", layer[1], section.at(line))
     elif lanes:
@@ -82,4 +87,7 @@ def _take(section: Section, line: Line, ports: list[_Port]) -> None:
 def _nic(device: str, ports: list[_Port]) -> Nic:
     """A device with several ports is judged by its best one: an unused second port is no fault."""
     best = min(ports, key=lambda p: {"active": 0, "armed": 1, "init": 2}.get(p.values.get("state", ""), 3))
+    first = ports[0]  # the part stands above the first port
+    if "model" in first.values:
+        best.set("model", first.values["model"], first.origin["model"])
     return Nic(name=device, device=device, **best.values, origin=best.origin)

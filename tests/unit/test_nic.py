@@ -6,7 +6,8 @@ from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.system import Platform, PlatformEntry
 from gpudoctor.facts.topology import Nic, NicPath, Nics
 from gpudoctor.model import CannotTell
-from tests.support import HERE, check, findings
+from gpudoctor.read.section import Unparsable
+from tests.support import HERE, check, findings, parse
 
 
 def nic(number, state="active", rate=400.0, layer="InfiniBand", model="MT4129", **more):
@@ -181,3 +182,18 @@ def test_the_matrix_name_wins_over_the_devices():
     )
     assert [n.name for n in merged] == ["NIC0"] and merged.states_read
     assert far(merged) == {"gpu:0": "note"}
+
+
+def test_ibstat_names_the_part():
+    text = (
+        "CA 'mlx5_0'\n\tCA type: MT4129\n\tNumber of ports: 2\n\tPort 1:\n\t\tState: Down\n\t\tRate: 10\n"
+        "\tPort 2:\n\t\tState: Active\n\t\tRate: 400\n\t\tLink layer: InfiniBand\n"
+    )
+    (read,) = [f for f in parse("ibstat", text) if isinstance(f, Nics)]
+    assert [(n.model, n.port, n.state) for n in read] == [("MT4129", 2, "active")]
+    for end in range(len(text)):
+        try:
+            found = [n.model for f in parse("ibstat", text[:end]) if isinstance(f, Nics) for n in f]
+        except Unparsable:
+            continue
+        assert set(found) <= {None, "MT4129"}, text[:end]
