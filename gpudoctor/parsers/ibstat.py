@@ -13,6 +13,7 @@ from gpudoctor.read.section import Line, Section, Unparsable
 
 _DEVICE = re.compile(r"^\s*(?:CA '([^']+)'|hca_id:\s*(\S+)|Infiniband device '([^']+)' port (\d+) status)")
 _PORT = re.compile(r"^\s*[Pp]ort(?:\s+(\d+):|:\s*(\d+)\s*$)")
+_COUNT = re.compile(r"^\s*(?:Number of ports|phys_port_cnt):\s*(\d+)\s*$")
 _STATE = re.compile(r"^\s*[Ss]tate:\s*(?:\d+:\s*|PORT_)?([A-Za-z]+)\b(.*)$")
 _RATE = re.compile(r"^\s*[Rr]ate:\s*(\d+(?:\.\d+)?)\b(.*)$")
 # ibstat names the part, ibv_devinfo numbers it: MT4129 and 4129 are one.
@@ -30,6 +31,7 @@ class _Port:
         self.values: dict[str, Any] = {}
         self.origin = {"*": evidence}
         self.lanes: int | None = None
+        self.declared = 1  # ports that the device says it has
 
     def set(self, field: str, value: Any, evidence: Evidence) -> None:
         if field not in self.values:
@@ -56,16 +58,20 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
 
 
 def _take(section: Section, line: Line, ports: list[_Port]) -> None:
-    port = _PORT.match(line.text)
+    port, count = _PORT.match(line.text), _COUNT.match(line.text)
     last = ports[-1]
     # A number at the very end of the input may go on, a word may not be whole.
     loose = line.cut and not line.text[-1:].isspace()
     if port and not (loose and port[2]):
         if "port" in last.values:
             ports.append(_Port(last.device, last.origin["*"]))
+            ports[-1].declared = last.declared
         ports[-1].set("port", int(port[1] or port[2]), section.at(line))
         return
     model = _MODEL.match(line.text)
+    if count:
+        last.declared = int(count[1])
+        return
     state, rate, layer = _STATE.match(line.text), _RATE.match(line.text), _LAYER.match(line.text)
     lanes, lane_rate = _LANES.match(line.text), _LANE_RATE.match(line.text)
     if state and not (loose and not state[2]):
@@ -90,4 +96,7 @@ def _nic(device: str, ports: list[_Port]) -> Nic:
     first = ports[0]  # the part stands above the first port
     if "model" in first.values:
         best.set("model", first.values["model"], first.origin["model"])
+    if len(ports) < first.declared and best.values.get("state") != "active":
+        # The better port may be among those that a cut took.
+        return Nic(name=device, device=device, model=best.values.get("model"), origin=best.origin)
     return Nic(name=device, device=device, **best.values, origin=best.origin)

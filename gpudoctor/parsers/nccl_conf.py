@@ -30,10 +30,11 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         if row is None or not _ALLOWED.match(row[1]):
             continue
         name, value = row.groups()
-        if line.cut and value[-1:] not in ("'", '"') and line.text[-1:] not in (" ", "\t"):
+        quoted = len(value) > 1 and value[0] in "'\"" and value[0] == value[-1]
+        if line.cut and not quoted and not line.text[-1].isspace():
             yield Loss(f"the value of {name}", f"{section.source}, line {line.number}: cut off")
             continue
-        value = value[1:-1] if value[:1] in ("'", '"') and value[:1] == value[-1:] and len(value) > 1 else value
+        value = value[1:-1] if quoted else value
         if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value) or len(value) > _MAX_VALUE:
             value = HIDDEN
         # The last line of a name wins, in a shell as in nccl.conf.

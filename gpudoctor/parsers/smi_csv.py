@@ -56,6 +56,8 @@ _LOST = re.compile(r"GPU is lost|GPU requires reset|fallen off the bus", re.I)
 def parse(section: Section) -> Iterator[Fact | Loss]:
     yield from failures(section)
     lines = [line for line in section if line.text.strip()]
+    if not lines:
+        raise Unparsable(f"{section.source}: an empty table")
     columns = [_COLUMN.match(c.strip()) for c in lines[0].text.split(",")]
     if lines[0].cut or not all(columns):
         raise Unparsable(f"{section.source}: the header of nvidia-smi's table is not readable")
