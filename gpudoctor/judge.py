@@ -110,7 +110,7 @@ def _absent(stores: Iterable[FactStore], plugins: Plugins) -> list[Missing]:
     for store in stores:
         kinds = dict.fromkeys(k for c in plugins.checkers for k in (*c.needs, *c.any_of))
         for kind in kinds:
-            if kind not in store:
+            if kind not in store and kind.hint is not None:  # without a hint it is nothing a reader could provide
                 out.append(Missing(kind.label, _why(store, kind), kind.hint))
     return out
 
