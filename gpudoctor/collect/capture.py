@@ -60,7 +60,7 @@ def sections_of(snapshot: Snapshot) -> Iterator[Section]:
     """Each capture that printed something and has a format becomes a section."""
     for capture in snapshot.captures:
         kind = capture.probe.kind
-        if not capture.out:
+        if not capture.out or capture.status == "oversize":  # a flood is no answer
             continue
         if kind is None:
             from gpudoctor.read.recognise import Recogniser

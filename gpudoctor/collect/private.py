@@ -15,6 +15,7 @@ class Rule(NamedTuple):
     pattern: re.Pattern[str]
     private: Callable[[str], bool] = bool
     anywhere: bool = False  # once found, the same word is replaced wherever it stands
+    sign: str = ""  # stands in every text that the pattern can match: most rules cost nothing on most texts
 
 
 _H = "[0-9a-fA-F]"
@@ -73,33 +74,33 @@ RULES: tuple[Rule, ...] = (
     Rule("hex32", re.compile(rf"(?<!\w)(?P<v>{_H}{{32}}(?:{_H}{{32}})?)(?!\w)"), lambda v: bool(v.strip("0"))),
     Rule("serial", re.compile(r"<\w*serial\w*>(?P<v>[^<>\s]+)<", re.I), _serial, anywhere=True),
     Rule("serial", re.compile(rf"serial(?:[ _-]?(?:number|num|no\.?))?{_VALUE}(?P<v>[\w-]{{5,}})(?![\w/])", re.I), _serial, anywhere=True),
-    Rule("serial", re.compile(r"\[V\w\] Vendor specific: (?P<v>\S{8,})"), _serial),
+    Rule("serial", re.compile(r"\[V\w\] Vendor specific: (?P<v>\S{8,})"), _serial, sign="Vendor specific"),
     Rule("serial", re.compile(rf"asset[ _-]?tag{_VALUE}(?P<v>[\w-]{{5,}})", re.I), _serial, anywhere=True),
     Rule("guid", re.compile(rf"guid[^\w\n]{{1,6}}(?P<v>(?:0x)?{_H}{{16}})(?!\w)", re.I), lambda v: bool(v.strip("0x"))),
     Rule("guid", re.compile(rf"(?<![\w:])(?P<v>{_H}{{4}}(?::{_H}{{4}}){{3}})(?![\w:])"), lambda v: bool(v.strip("0:"))),
     Rule("mac", re.compile(rf"(?<![\w:])(?P<v>{_H}{{2}}(?::{_H}{{2}}){{5,19}})(?![\w:])"), _mac),
     Rule("mac", re.compile(rf"(?<![\w-])(?P<v>{_H}{{2}}(?:-{_H}{{2}}){{5,7}})(?![\w-])"), _mac),
-    Rule("mac", re.compile(rf"(?<![A-Za-z0-9])(?P<v>enx{_H}{{12}})(?![A-Za-z0-9])"), _mac),
+    Rule("mac", re.compile(rf"(?<![A-Za-z0-9])(?P<v>enx{_H}{{12}})(?![A-Za-z0-9])"), _mac, sign="enx"),
     Rule("ipv4", re.compile(r"(?<![\w.])(?P<v>\d{1,3}(?:\.\d{1,3}){3})(?!\w|\.\w)"), _address4),
     Rule("ipv6", re.compile(rf"(?<![\w:.])(?P<v>(?:{_H}{{0,4}}:){{2,7}}{_H}{{0,4}})(?!\.?[\w:])"), _address6),
     Rule("host", re.compile(r"(?m)^(?:<\d+>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d[T ]\S{8,32}) (?P<v>[\w.-]+) (?:kernel|systemd|nvidia|sshd|dhclient|NetworkManager)[\w-]*(?:\[\d+\])?:"), anywhere=True),
     Rule("host", re.compile(r"hostname (?:set )?to [<\"']?(?P<v>[\w.-]+)", re.I), anywhere=True),
     Rule("host", re.compile(rf"\b(?:hostname|nodename|HOSTNAME|MASTER_ADDR|SLURMD_NODENAME|NCCL_HOSTID){_VALUE}(?P<v>[A-Za-z][\w.-]*)"), anywhere=True),
-    Rule("host", re.compile(r"(?<![\w.-])[\w.-]+@(?P<v>[\w.-]+)(?=[: ](?:~|/)|\])"), anywhere=True),
-    Rule("user", re.compile(r"(?<![\w.-])(?P<v>[\w.-]+)@[\w.-]+(?=[: ](?:~|/)|\])"), anywhere=True),
-    Rule("user", re.compile(r"/(?:home|Users)/(?P<v>[\w.-]+)"), anywhere=True),
+    Rule("host", re.compile(r"(?<![\w.-])[\w.-]+@(?P<v>[\w.-]+)(?=[: ](?:~|/)|\])"), anywhere=True, sign="@"),
+    Rule("user", re.compile(r"(?<![\w.-])(?P<v>[\w.-]+)@[\w.-]+(?=[: ](?:~|/)|\])"), anywhere=True, sign="@"),
+    Rule("user", re.compile(r"/(?:home|Users)/(?P<v>[\w.-]+)"), anywhere=True, sign="/"),
     Rule("user", re.compile(rf"\b(?:user|username|user_name|USER|LOGNAME|SUDO_USER){_VALUE}(?P<v>[A-Za-z_][\w.-]*)"), anywhere=True),
-    Rule("mail", re.compile(r"(?<![\w.+-])(?P<v>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)")),
-    Rule("mail", re.compile(r"Linux version \S+ \((?P<v>[^()@\s]+@[^()\s]+)\)")),  # who built the kernel, and where
-    Rule("process", re.compile(r"<process_name>(?P<v>[^<]+)</process_name>"), _process),
-    Rule("process", re.compile(r"\bpid='?\d+'?, name=(?P<v>[^,\n]+)"), _process),
-    Rule("process", re.compile(r"\bComm: (?P<v>\S+)"), _process),
-    Rule("process", re.compile(r"\btask=(?P<v>[^,\s]+),pid="), _process),
-    Rule("process", re.compile(r"\bKilled process \d+ \((?P<v>[^)\n]+)\)"), _process),
-    Rule("process", re.compile(r"\btask (?P<v>\S+):\d+ blocked for more"), _process),
+    Rule("mail", re.compile(r"(?<![\w.+-])(?P<v>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)"), sign="@"),
+    Rule("mail", re.compile(r"Linux version \S+ \((?P<v>[^()@\s]+@[^()\s]+)\)"), sign="Linux version "),  # who built the kernel, and where
+    Rule("process", re.compile(r"<process_name>(?P<v>[^<]+)</process_name>"), _process, sign="<process_name>"),
+    Rule("process", re.compile(r"\bpid='?\d+'?, name=(?P<v>[^,\n]+)"), _process, sign=", name="),
+    Rule("process", re.compile(r"\bComm: (?P<v>\S+)"), _process, sign="Comm: "),
+    Rule("process", re.compile(r"\btask=(?P<v>[^,\s]+),pid="), _process, sign="task="),
+    Rule("process", re.compile(r"\bKilled process \d+ \((?P<v>[^)\n]+)\)"), _process, sign="Killed process"),
+    Rule("process", re.compile(r"\btask (?P<v>\S+):\d+ blocked for more"), _process, sign=" blocked for more"),
     Rule("process", re.compile(r"(?:traps: |(?<!\S))(?P<v>[^\s\[]+)\[\d+\](?=:? (?:segfault|trap|general protection))"), _process),
     Rule("secret", re.compile(rf"(?:token|passwo?r?d|secret|api[_-]?key|credential)[\w.-]{{0,40}}{_VALUE}(?P<v>[^\s\"'&,;]+)", re.I)),
-    Rule("secret", re.compile(r"://(?P<v>[^\s/@:]+:[^\s/@]+)@")),
+    Rule("secret", re.compile(r"://(?P<v>[^\s/@:]+:[^\s/@]+)@"), sign="://"),
 )
 
 # Words that are everybody's: as a name they tell nothing, and replacing them would change what an output says.

@@ -87,6 +87,8 @@ class _Cover:
 
     def collect(self, text: str, version: bool) -> str:
         for rule in RULES:
+            if rule.sign not in text:
+                continue
             for found in rule.pattern.finditer(text):
                 value = found["v"]
                 if not rule.private(value) or rule.kind == "ipv4" and (version or after_version(text, found.start("v"))):
@@ -146,6 +148,8 @@ class _Cover:
     def replace(self, text: str, version: bool) -> str:
         text = _PARTIAL_UUID.sub(self._whole_uuid, text)
         for rule in RULES:
+            if rule.sign not in text:
+                continue
 
             def put(found: re.Match[str], kind: str = rule.kind, private: Callable[[str], bool] = rule.private) -> str:
                 value = found["v"]

@@ -21,7 +21,7 @@ from typing import Any
 from gpudoctor.collect.capture import Capture, Probe
 
 MAX_OUTPUT = 32 << 20  # bytes of one stream; the longest honest output (the kernel log of a large host) is under 16 MiB
-KEPT = 1 << 20  # of an output that passed it: enough to see what it was
+KEPT = 1 << 16  # of an output that passed it: enough to see what it was
 GRACE_S = 1.0  # between SIGTERM and SIGKILL, and between SIGKILL and giving up
 _LOOK_S = 0.05  # how often the sizes are looked at; also bounds what a lost wake-up can cost
 _BUSY_S = 0.004  # how often children are asked for where the kernel has no pidfd

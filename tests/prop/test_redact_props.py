@@ -60,10 +60,10 @@ def test_no_detail_survives_and_none_is_confused(details, random):
     whole = b"\n".join(c.out for c in after.captures).decode()
     for _, value in details:
         assert value not in whole
-    shown = dict(zip((v for _, v in details), after.captures[0].out.decode().split("\n")))
+    shown = dict(zip((v for _, v in details), after.captures[0].out.decode().split("\n"), strict=False))
     assert len(set(shown.values())) == len(details)
     told = after.captures[1].out.decode().split("\n")
-    for line, place in zip(again, told):
+    for line, place in zip(again, told, strict=True):
         assert place == shown[next(v for k, v in details if PRIVATE[k][1].format(v) == line)]
     assert json.loads(after.captures[2].out)["lines"] == list(shown.values())
     assert redact(after) == after
@@ -75,7 +75,7 @@ def test_facts_other_than_the_private_ones_stay(uuids, serials, host, address):
     captures = []
     for entry in json.loads((HOST / "manifest.json").read_text())["probes"]:
         text = (HOST / entry["file"]).read_text()
-        for number, (uuid, serial) in enumerate(zip(uuids, serials), 1):
+        for number, (uuid, serial) in enumerate(zip(uuids, serials, strict=True), 1):
             text = text.replace(f"00000000-0000-0000-0000-00000000000{number}", uuid).replace(f"165000000000{number}", serial)
         captures.append(capture(entry["id"], text.replace("node07", host) + (f"# {address}\n" if entry["id"] == "dmesg" else "")))
     before = Snapshot(captures=tuple(captures), host=host)
