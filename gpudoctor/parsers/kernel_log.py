@@ -41,7 +41,7 @@ _OFF_BUS = re.compile(rf"NVRM: (?:GPU (?:at (?:PCI:)?)?({_B}):? .{{0,120}}?)?(?:
 _RM_INIT = re.compile(rf"NVRM: (?:GPU (?:at (?:PCI:)?)?({_B}):? )?(?:RmInitAdapter failed|rm_init_adapter failed)")
 _LOAD = re.compile(r"NVRM: loading NVIDIA UNIX\b.{0,40}?Kernel Module.{0,40}?\s(\d{3}\.\d+(?:\.\d+)?)\s")
 _MISMATCH = re.compile(r"NVRM: API mismatch: ")
-_MODULE = re.compile(r"NVRM: (this kernel module has the version \S.*|.*make sure that this kernel module.*)", re.I)
+_MODULE = re.compile(r"NVRM: (this kernel module has the version \S.*|.{0,20}make sure that this kernel module.*)", re.I)
 _IOMMU = re.compile(
     rf"(?:({_B}): )?AMD-Vi: Event logged \[IO_PAGE_FAULT (?:device=({_B}) )?|DMAR: ?\[.{{3,40}}\] Request device \[({_B})\]"
 )

@@ -20,7 +20,7 @@ _ASPM_CAP = re.compile(r"ASPM (not supported|L0s L1|L0s|L1)(?=([,;]?))")
 _ASPM_CTL = re.compile(r"ASPM (Disabled|L0s L1 Enabled|L0s Enabled|L1 Enabled)")
 # `2.5-16GT/s` (lspci 3.6 and later) or `2.5GT/s, 5GT/s, 8GT/s` (before).
 _SUPPORTED = re.compile(r"([\d.]+) ?GT/s")
-_FLAG = re.compile(r"([A-Za-z]\w*)([+-])(?=[\s,;]|$)")
+_FLAG = re.compile(r"\b([A-Za-z]\w{1,24})([+-])(?=[\s,;]|$)")
 _L1SS = re.compile(r"\bASPM_(L1\.[12])([+-])")
 _PORT = re.compile(
     r"Express (?:\(v\d+\) )?(Root Port|Upstream Port|Downstream Port|(?:Legacy )?Endpoint"

@@ -9,6 +9,7 @@ from gpudoctor import bdf
 from gpudoctor.read.section import Line
 from gpudoctor.record import KeyedRecord
 
+_LONGEST = 400  # characters of an address line that are looked at; real ones end before 200
 _HEAD = re.compile(r"^\s*((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]) (\S.*)$")
 _NUMERIC = re.compile(r"^([0-9a-f]{4}): ([0-9a-f]{4}:[0-9a-f]{4})(?![0-9a-f])")  # lspci -n
 _CLASSED = re.compile(r"^([^:\[\]]{2,60}?)(?: \[([0-9a-f]{4})\])?: (.*)$")
@@ -101,7 +102,7 @@ def head_of(line: Line) -> Head | None:
         return None
     values: dict[str, Any] = {"bdf": address}
     # A cut line names its address for certain (text follows it), its class only when the colon behind it is there.
-    rest = found[2]
+    rest = found[2][:_LONGEST]
     for shape in (_numeric, _machine, _classed):
         more = shape(rest, line.cut)
         if more is not None:

@@ -283,3 +283,11 @@ def test_other_outputs_end_a_listing() -> None:
 def test_a_tree_picture_and_prose_are_no_listing() -> None:
     assert read("-[0000:00]-+-00.0\n           +-01.0-[01]----00.0\n") == []
     assert read("at 10:20.1 The node crashed\n") == []
+
+
+def test_endless_lines_are_read_as_far_as_they_make_sense() -> None:
+    # Each of these took minutes with expressions that try every place of a long word or gap.
+    word = one("\t\tLnkSta:\tSpeed 8GT/s, Width x16, " + "a" * 60_000 + "\n")
+    assert (word.speed_gts, word.width) == (8.0, 16)
+    gap = one("19:00.0 3D controller: NVIDIA Corporation Device 2330" + " " * 60_000 + "x\n")
+    assert (gap.bdf, gap.device_id) == ("0000:19:00.0", "10de:2330")
