@@ -69,16 +69,19 @@ def take(snapshots: Sequence[Snapshot] = (), sources: Iterable[Source] = ()) -> 
 
 
 def _take_snapshot(pile: _Pile, snapshot: Snapshot) -> None:
-    from gpudoctor.collect.capture import ended, outcomes_of, sections_of
+    from gpudoctor.collect.capture import MAX_LINES, ended, outcomes_of, sections_of
 
     pile.captured_at = pile.captured_at or snapshot.captured_at
     pile.by_host.setdefault(snapshot.host, []).extend((outcomes_of(snapshot.captures), *snapshot.losses))
     pile.tried.setdefault(snapshot.host, {}).update(
         {c.probe.id: f"`{c.probe.shown}`: {ended(c)}" for c in snapshot.captures}
     )
-    for section in sections_of(snapshot):
-        pile.add(section)
+    told = {section.source for section in sections_of(snapshot) if pile.add(section)}
     for capture in snapshot.captures:
+        if capture.probe.kind is None and capture.out and capture.probe.shown not in told:
+            pile.unknown.append(capture.probe.shown)
+        if capture.out.count(b"\n") > MAX_LINES:
+            pile.missing.append(Missing(capture.probe.shown, f"longer than {MAX_LINES} lines: only these were read"))
         if capture.status != "ok":
             pile.missing.append(Missing(capture.probe.shown, ended(capture), needed=capture.probe.needed))
 

@@ -159,7 +159,7 @@ class _Child:
             out=out,
             err=err,
             seconds=round(seconds, 4),
-            timeout_s=round(self.limit_s, 2),
+            timeout_s=round(self.limit_s, 1),
         )
 
     def _close(self) -> None:
@@ -207,7 +207,7 @@ def _unnamed_file() -> int:
     """A file without a name that children cannot fill a disk with; a full or read-only /tmp does not matter."""
     try:
         return os.memfd_create("gpudoctor", os.MFD_CLOEXEC)
-    except OSError:  # old kernels and some sandboxes
+    except (AttributeError, OSError):  # old kernels, some sandboxes, a Python built without it
         import tempfile
 
         with tempfile.TemporaryFile() as stream:
@@ -235,7 +235,7 @@ def _limit(pid: int, max_output: int) -> None:
     import resource
 
     for what, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, max_output)):
-        with suppress(OSError, ValueError):  # already gone, or not allowed: the looks remain
+        with suppress(AttributeError, OSError, ValueError):  # already gone, or not allowed: the looks remain
             resource.prlimit(pid, what, (most, most))
 
 

@@ -204,6 +204,18 @@ def test_an_unknown_probe_is_recognised_by_its_text(tmp_path):
     assert store.get(Pairs).of(0, 1).at("path").source == "new-tool"
 
 
+def test_an_unknown_probe_in_which_nothing_is_known_is_said(tmp_path):
+    path = written(tmp_path / "s", {"schema": 1, "probes": [entry(id="new", argv=["new-tool"])]}, t__out=b"hello\n")
+    assert take(sources=open_path(path)).unknown == ("new-tool",)
+
+
+def test_an_endless_output_is_read_to_a_limit_and_that_is_said(monkeypatch):
+    monkeypatch.setattr("gpudoctor.collect.capture.MAX_LINES", 3)
+    intake = take([snapshot(capture("smi-topo-m", TOPO + b"GPU2\n" * 9))])
+    assert intake.stores[0].get(Pairs).of(0, 1).path == "SYS"
+    assert any("only these were read" in m.reason for m in intake.missing)
+
+
 @pytest.mark.parametrize("manifest", ['{"schema": 1, "probes": [{"id": "smi', "[]", "", "null", '"x"', '{"schema": 1}', "[" * 100000])
 def test_a_broken_manifest_leaves_the_files_readable(tmp_path, manifest):
     path = written(tmp_path / "s", manifest, t__out=TOPO)
