@@ -96,7 +96,7 @@ def _nic(device: str, ports: list[_Port]) -> Nic:
     first = ports[0]  # the part stands above the first port
     if "model" in first.values:
         best.set("model", first.values["model"], first.origin["model"])
-    if len(ports) < first.declared and best.values.get("state") != "active":
+    if sum("state" in p.values for p in ports) < first.declared and best.values.get("state") != "active":
         # The better port may be among those that a cut took.
         return Nic(name=device, device=device, model=best.values.get("model"), origin=best.origin)
     return Nic(name=device, device=device, **best.values, origin=best.origin)

@@ -19,7 +19,8 @@ _DOTS = re.compile(r"^(?:\.{2,}|…|\[(?:\.{2,}|…)\])$")
 _LABELS = ("CPU", "NUMA", "GPU", "Affinity", "ID")
 _LEGEND = re.compile(r"^\s*(X|SYS|NODE|PHB|PXB|PIX|NV#|SOC|OK|CNS|GNS|TNS|NS|DR|U)\s*=\s")
 _DEVICE = re.compile(r"^\s*(NIC\d+):\s+(\S+)")
-_FRAGMENT = re.compile(r"^(?:[A-Z/]{1,8}\d{0,3}(?:[A-Z]{1,4}\d{0,3})*|\d[\d,-]*|[,-]\d[\d,-]*|\w*Affinity|ffinity|finity|inity|nity|ity|ty|y|mlx\S+|\.{2,}|…)$")
+_FRAGMENT = re.compile(r"^(?:[A-Z\d/][A-Z\d/,-]*|,[\d,-]+|-\d[\d,-]*|\w{0,8}nity|ity|ty|y|mlx\S+|\.{2,}|…)$")
+_ALIGNED = re.compile(r"\S\s{2,}\S|\t")
 
 
 class Row:
@@ -123,6 +124,7 @@ def _unwrapped(lines: tuple[Line, ...]) -> Iterator[Line]:
 
     A terminal breaks at its width, in the middle of a word or at a blank that the copy then loses; so a broken line is
     filled up to that width before the next is put behind it. Words that thereby run together are taken apart later.
+    Where the columns are not aligned any more it was no terminal, and what was broken is a blank.
     """
     groups: list[list[Line]] = []
     for line in lines:
@@ -132,7 +134,8 @@ def _unwrapped(lines: tuple[Line, ...]) -> Iterator[Line]:
             groups.append([line])
     width = max((len(line.text) for group in groups for line in group[:-1]), default=0)
     for group in groups:
-        text = "".join(line.text.ljust(width) for line in group[:-1]) + group[-1].text
+        aligned = any(_ALIGNED.search(line.text) for line in group)
+        text = "".join(line.text.ljust(width) if aligned else f"{line.text} " for line in group[:-1]) + group[-1].text
         yield group[0]._replace(text=text, cut=group[-1].cut)
 
 
