@@ -12,8 +12,8 @@ from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Outcomes
 from gpudoctor.facts.topology import Pairs
-from gpudoctor.ingest import Intake
-from gpudoctor.model import BROKEN, CheckResult, Finding, Missing, Report, severity_rank
+from gpudoctor.ingest import NOT_ASKED, Intake
+from gpudoctor.model import BROKEN, NOTHING_KNOWN, CheckResult, Finding, Missing, Report, severity_rank
 
 HUNG = ("timeout", "stuck")
 
@@ -64,7 +64,7 @@ def _unsettled(intake: Intake, results: Iterable[CheckResult], timed_out: bool) 
         out.append(Missing("the whole look", "ran past --timeout; judged is what was collected until then", needed=True))
     if not intake.stores or not intake.recognised and all(s.recorded for s in intake.stores):
         out.append(
-            Missing("the input", "nothing in it is an output that gpudoctor knows", needed=True)
+            Missing(NOTHING_KNOWN, "nothing in the input is an output that gpudoctor knows", needed=True)
         )
     for store in intake.stores:
         if not store.recorded:
@@ -110,7 +110,8 @@ def _absent(stores: Iterable[FactStore], plugins: Plugins) -> list[Missing]:
     for store in stores:
         kinds = dict.fromkeys(k for c in plugins.checkers for k in (*c.needs, *c.any_of))
         for kind in kinds:
-            if kind not in store and kind.hint is not None:  # without a hint it is nothing a reader could provide
+            # Without a hint it is nothing a reader could provide; what nobody asked for is not missing.
+            if kind not in store and kind.hint is not None and _why(store, kind) != NOT_ASKED:
                 out.append(Missing(kind.label, _why(store, kind), kind.hint))
     return out
 

@@ -116,6 +116,9 @@ class Diagnosis(Record):
     alike: tuple[Finding, ...] = ()
 
 
+NOTHING_KNOWN = "a known output"  # the fact that is missing when no source was recognised at all
+
+
 class Missing(Record):
     """What could not be read, why, and what would help."""
 

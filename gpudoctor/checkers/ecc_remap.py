@@ -14,7 +14,7 @@ from gpudoctor.model import ERROR, NOTE, WARNING, CannotTell, Cause, Evidence, F
 
 _PAGES = Threshold(
     "retired pages", 60, "pages",
-    "NVIDIA DCGM, DCGM_LIMIT_MAX_RETIRED_PAGES (60 in dcgm_gpu_hardware_limits.h; 63 since 2022; the table holds 64)", "2022",
+    "NVIDIA DCGM before 2022, dcgm_gpu_hardware_limits.h, DCGM_LIMIT_MAX_RETIRED_PAGES (63 since; we keep the earlier warning)", "2022",
 )  # fmt: skip
 
 ECC_REMAP = Cause(
@@ -69,7 +69,8 @@ class EccRemap(BaseChecker):
             _counters(gpu, said)
             events = by_bdf.pop(gpu.bdf, []) if gpu.bdf is not None else []
             _logged(events, gpu, said)
-            silent += not said.items and all(getattr(gpu, f) is None for f in _FIELDS)
+            # A source that shows BAR1 (nvidia-smi -q, NVML) shows the counters too: N/A there is a part without ECC.
+            silent += not said.items and gpu.bar1_mib is None and all(getattr(gpu, f) is None for f in _FIELDS)
             yield from _finding(said, gpu.subject, gpu.label, gpu.bdf)
         for bdf, events in by_bdf.items():
             said = _Said()
@@ -80,7 +81,7 @@ class EccRemap(BaseChecker):
             yield CannotTell(ECC_REMAP.slug, "the GPUs' ECC and remapping counters are not at hand, only the kernel log")
         elif silent:
             yield CannotTell(
-                ECC_REMAP.slug, f"{silent} of {len(gpus)} GPUs show no ECC or remapping counters (not in the input, or a part without ECC)"
+                ECC_REMAP.slug, f"{silent} of {len(gpus)} GPUs show no ECC or remapping counters"
             )
 
 

@@ -90,7 +90,7 @@ def gpu_links(facts: FactView) -> Iterator[GpuLink]:
         seen = {g.bdf for g in known}
         if all(g.bdf is None for g in known):
             known = _matched(known, [d for d in tree if could_be_gpu(d)])
-        else:
+        elif gpus is not None and not gpus.complete:  # a whole list leaves out what is not visible here, so do we
             known += [_as_gpu(d) for d in tree if could_be_gpu(d) and d.bdf not in seen and d.driver == "nvidia"]
     cards: dict[str | None, PciDevice] = {} if tree is None else {d.bdf: d for d in tree if d.bdf is not None}
     nameless = [] if tree is None else [d for d in tree if d.bdf is None and could_be_gpu(d)]

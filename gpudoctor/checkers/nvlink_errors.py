@@ -70,16 +70,27 @@ class NvLinkErrors(BaseChecker):
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         links = facts[NvLinks]
         counted = [x for x in links if any(_value(x, n) is not None for n in (*_NAMES, "recovery_failed"))]
+        known = cards(facts.get(Gpus), links)
         if not counted:
+            if known and all(_without(card, links) for card in known.values()):
+                return  # no NVLink on any of these parts: nothing to count
             yield CannotTell(ERRORS.slug, "the input has no NVLink error counters; needed is nvidia-smi nvlink -e")
             return
-        known = cards(facts.get(Gpus), links)
         platform = facts.get(Platform)
         uptime = platform.entry.uptime_s if platform is not None and not facts.recorded else None
         crcs = sorted(x.crc for x in counted if x.crc is not None)
         median = crcs[(len(crcs) - 1) // 2] if len(crcs) > 1 else 0
         for link in counted:
             yield from _judge(link, known[link.gpu], uptime, median)
+
+
+def _without(card: Card, links: NvLinks) -> bool:
+    """No NVLink on this part, or none that could count: every one inactive, as on a card without a bridge."""
+    rows = links.of(card.index)
+    about = links.about(card.index)
+    if rows:
+        return all(x.active is False for x in rows)
+    return (about is not None and bool(about.no_nvlink or about.all_inactive)) or (card.part is not None and not card.part.nvlink)
 
 
 def _value(link: NvLink, name: str) -> int | None:

@@ -18,6 +18,7 @@ from gpudoctor.checkers.gpu_links import (
     port_name,
     seen,
 )
+from gpudoctor.checkers.pcie_slot import NARROW
 from gpudoctor.checkers.traffic import between_gpus, carries
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.pci import PciTree
@@ -46,7 +47,7 @@ HALF = Threshold(
 
 WIDTH = Cause(
     "GD210", "pcie-width", "A GPU's PCIe link trained with fewer lanes than both ends allow",
-    "error at half the lanes or fewer where traffic between GPUs takes the link; otherwise warning",
+    "error at half the lanes or fewer where traffic between GPUs takes the link (at four where the port is unknown); otherwise warning",
     "Card and port each state how many lanes they have, and agree on a width when the link trains. A link narrower than the "
     "lesser of the two has lost lanes on the way: a card not fully seated, a riser or cable, dirt on the contacts, a bent pin, "
     "or lanes given to another slot. Unlike the speed, the width is not lowered to save power, so one reading at any time "
@@ -54,7 +55,7 @@ WIDTH = Cause(
     "Where only the card's end is visible, a slot with fewer lanes looks the same, and the finding is called possible.",
     "sysfs current_link_width and max_link_width of card and port; lspci -vv LnkSta and LnkCap; nvidia-smi -q Link Width",
     "Reseat the card, then replace riser or cable, then look for lane sharing in the board's manual.",
-    (HALF,),
+    (HALF, NARROW),
 )  # fmt: skip
 
 SPEED = Cause(
@@ -107,9 +108,12 @@ def _width_finding(
     before, after = pcie.gbs(speed, width), pcie.gbs(speed, limit)
     ends = f"card and port ({port_name(link)}) both allow x{limit}" if port else f"the card has x{limit}"
     doubt = "" if port else "; the port is not in the input, so a slot with fewer lanes would look the same"
+    # A slot of eight lanes is common by design (two cards share sixteen): unless the port is known to allow more, only
+    # what would be an error in either case is one.
+    worst = HALF.value * limit if port else NARROW.value
     return Finding(
         "pcie-width",
-        ERROR if carrying and width <= HALF.value * limit else WARNING,
+        ERROR if carrying and width <= worst else WARNING,
         link.subject,
         f"{link.label}: the PCIe link trained x{width}, {ends}{doubt}. Here {carries(carrying)}.",
         seen(now, card, port),

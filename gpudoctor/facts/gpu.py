@@ -159,7 +159,7 @@ class Driver(Fact):
     """Driver, kernel module and CUDA versions, and the driver's own words when it does not answer."""
 
     label: ClassVar[str] = "the driver's version"
-    hint: ClassVar[str | None] = "nvidia-smi"
+    hint: ClassVar[str | None] = "nvidia-smi -q -x"
 
     entry: DriverEntry
 

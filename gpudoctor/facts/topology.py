@@ -108,7 +108,7 @@ class NicPath(Entry):
 
 class Nics(Fact):
     label: ClassVar[str] = "the RDMA network adapters"
-    hint: ClassVar[str | None] = "ibstat; nvidia-smi topo -m"
+    hint: ClassVar[str | None] = "ibstat"
 
     nics: tuple[Nic, ...]
     paths: tuple[NicPath, ...] = ()

@@ -9,13 +9,16 @@ from gpudoctor.facts.gpu import Driver, Gpus
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import Pairs
-from gpudoctor.model import ERROR, FOUND, NOTE, OK, SKIPPED, WARNING, Diagnosis, Missing, Report
+from gpudoctor.model import ERROR, FOUND, NOTE, NOTHING_KNOWN, OK, SKIPPED, WARNING, Diagnosis, Missing, Report
 from gpudoctor.report.blocks import block, subject
 from gpudoctor.report.layout import MARK, Style, counted, hanging, listed
 from gpudoctor.report.topology import cell, view
 
 _INDENT = " " * 9
 MAX_NOTES = 12
+MAX_HINTS = 6
+# Outputs by how much they tell.
+_TELLING = ("nvidia-smi -q", "nvidia-smi topo", "nvidia-smi nvlink", "sudo lspci", "sudo dmesg", "env ", "cat /etc/nccl", "numactl", "df ")
 
 
 def render(report: Report, verbose: int = 0, colour: bool = False, unicode: bool = True) -> str:
@@ -98,6 +101,8 @@ def _why_unknown(report: Report) -> str:
         if d.finding.severity != NOTE:
             return _first_sentence(d.finding.message)
     needed = [m for m in report.missing if m.needed]
+    if needed and needed[0].fact == NOTHING_KNOWN:
+        return _sentence(_capital(needed[0].reason))
     if not needed:
         return "What the verdict needs could not be read."
     return _sentence(f"Missing is {needed[0].fact}: {needed[0].reason}")
@@ -177,27 +182,38 @@ def _all_checks(report: Report, style: Style) -> list[str]:
 
 
 def _not_read(report: Report, style: Style, verbose: int) -> list[str]:
-    """What could not be looked at, and the request to paste."""
+    """What could not be looked at, and the request to paste. Of an excerpt nearly all is absent: that is said in short."""
     lines: list[str] = []
-    for name in report.unknown_input:
-        lines += hanging("Not recognised: ", "  ", f"{name}: nothing in it is an output that gpudoctor knows.", style)
-    told = [m for m in report.missing if m.hint is None]
-    open_ = [m for m in report.missing if m.hint is not None]
+    if report.unknown_input:
+        lines += hanging("Not recognised: ", "  ", f"{', '.join(report.unknown_input)}", style)
+    told = _by_reason([m for m in report.missing if m.hint is None and m.fact != NOTHING_KNOWN])
+    absent = [m for m in report.missing if m.hint is not None]
     limit = 200 if verbose else 6
-    by_reason = _by_reason(told)
-    for reason, names in by_reason[:limit]:
+    for reason, names in told[:limit]:
         lines += hanging("Not read: ", "  ", f"{'; '.join(names)}: {reason}", style)
-    if len(by_reason) > limit:
-        lines.append(f"  and {len(by_reason) - limit} more (-v)")
-    for reason, names in _by_reason(open_):
-        lines += hanging("Not looked at: ", "  ", f"{', '.join(names)} ({reason})", style)
-    lines += _skipped(report, style, verbose)
-    hints = list(dict.fromkeys(part.strip() for m in open_ if m.hint for part in m.hint.split(";")))
-    if hints:
-        lines.append("These outputs would settle what is open:")
-        lines += [f"  {style.plain(h)}" for h in hints]
-        if any(s.recorded for s in report.hosts) or not report.hosts:  # type: ignore[attr-defined]
-            lines.append("or, all at once, on the host:  gpudoctor capture -o host.tar.gz")
+    if len(told) > limit:
+        lines.append(f"  and {len(told) - limit} more (-v)")
+    excerpt = all(s.recorded for s in report.hosts)  # type: ignore[attr-defined]
+    if not excerpt or verbose:
+        for reason, names in _by_reason(absent):
+            lines += hanging("Not looked at: ", "  ", f"{', '.join(names)} ({reason})", style)
+        lines += _skipped(report, style, verbose)
+    return lines + _request(absent, excerpt, style, verbose)
+
+
+def _request(absent: list[Missing], excerpt: bool, style: Style, verbose: int) -> list[str]:
+    """Commands whose output would settle what is open, the most telling first."""
+    hints = list(dict.fromkeys(part.strip() for m in absent if m.hint for part in m.hint.split(";")))
+    hints.sort(key=lambda h: next((i for i, start in enumerate(_TELLING) if h.startswith(start)), len(_TELLING)))
+    if not hints:
+        return []
+    limit = len(hints) if verbose else MAX_HINTS
+    lines = ["To settle what is open, these outputs would help:" if excerpt else "These would settle what is open:"]
+    lines += [f"  {style.plain(h)}" for h in hints[:limit]]
+    if len(hints) > limit:
+        lines.append(f"  and {len(hints) - limit} more (-v)")
+    if excerpt:
+        lines.append("or all at once, private details replaced:  gpudoctor capture -o host.tar.gz")
     return lines
 
 
@@ -215,7 +231,7 @@ def _skipped(report: Report, style: Style, verbose: int) -> list[str]:
     """Checks that ran and could not judge: each reason once, with the checks it stopped."""
     reasons: dict[str, list[str]] = {}
     for r in report.results:
-        if r.status == SKIPPED and r.reason and not r.reason.startswith("needs "):
+        if r.status == SKIPPED and r.reason and not r.reason.startswith(("needs ", "nothing to judge")):
             reasons.setdefault(r.reason, []).append(r.slug)
     lines: list[str] = []
     shown = list(reasons.items())

@@ -2,7 +2,7 @@ import pytest
 
 from gpudoctor.checkers.nvlink_errors import NvLinkErrors
 from gpudoctor.facts.system import Platform, PlatformEntry
-from gpudoctor.facts.topology import NvLink, NvLinks
+from gpudoctor.facts.topology import NvLink, NvLinkGpu, NvLinks
 from gpudoctor.model import CannotTell
 from tests.support import HERE, check, findings
 
@@ -64,3 +64,12 @@ def test_rate_since_the_start_of_a_live_host():
 def test_states_alone_say_nothing_of_errors():
     (answer,) = check(NvLinkErrors(), NvLinks((NvLink(gpu=0, link=0, active=True, origin=HERE),)))
     assert isinstance(answer, CannotTell)
+
+
+def test_cards_without_nvlink_have_nothing_to_count():
+    rows = tuple(NvLinkGpu(gpu=i, name="NVIDIA GeForce RTX 4090", no_nvlink=True, origin=HERE) for i in (0, 1))
+    assert not list(check(NvLinkErrors(), NvLinks((), rows)))
+    dark = tuple(NvLink(gpu=0, link=n, active=False, origin=HERE) for n in range(12))
+    assert not list(check(NvLinkErrors(), NvLinks(dark, (NvLinkGpu(gpu=0, origin=HERE),))))
+    unread = tuple(NvLink(gpu=0, link=n, active=True, origin=HERE) for n in range(12))
+    assert [type(x).__name__ for x in check(NvLinkErrors(), NvLinks(unread, ()))] == ["CannotTell"]
