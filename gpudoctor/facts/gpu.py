@@ -98,6 +98,8 @@ def _join(gpus: list[Gpu], say: Callable[[Contradiction], None]) -> list[Gpu]:
             ]
             # The strongest key both have decides: two lists may number differently, an address is an address.
             if same and same[0][0] == same[0][1]:
+                if gpu.name and known.name and known.name.endswith("..."):
+                    known = replace(known, name=None)  # as the plain table shortens it
                 out[place] = merge_entry(known, gpu, known.label, say)
                 break
         else:

@@ -25,6 +25,7 @@ HIDDEN = "(hidden)"
 def parse(section: Section) -> Iterator[Fact | Loss]:
     scope = _scope(section)
     found: dict[str, Setting] = {}
+    lost = False
     for line in section:
         row = _ROW.match(line.text)
         if row is None or not _ALLOWED.match(row[1]):
@@ -33,15 +34,17 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         quoted = len(value) > 1 and value[0] in "'\"" and value[0] == value[-1]
         if line.cut and not quoted and not line.text[-1].isspace():
             yield Loss(f"the value of {name}", f"{section.source}, line {line.number}: cut off")
+            lost = True
             continue
         value = value[1:-1] if quoted else value
         if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value) or len(value) > _MAX_VALUE:
             value = HIDDEN
         # The last line of a name wins, in a shell as in nccl.conf.
         found[name] = Setting(name=name, value=value, scope=scope, origin={"*": section.at(line, f"{name}={value}")})
-    if not found:
+    if not found and not lost:
         raise Unparsable(f"{section.source}: no setting of NCCL or CUDA")
-    yield Settings(tuple(found.values()))
+    if found:
+        yield Settings(tuple(found.values()))
 
 
 def _scope(section: Section) -> str:

@@ -117,6 +117,10 @@ def _gathered(rows: list[dict[str, Any]]) -> tuple[Gpu, ...]:
     gpus = []
     for seen in by_key.values():
         values = {k: v for k, v in seen[0].items() if k != "count"}
+        lost = next((r for r in seen if "error" in r), None)
+        if lost is not None:  # it was there when the loop began
+            values["error"] = lost["error"]
+            values["origin"] = {**values["origin"], "error": lost["origin"]["*"]}
         if len(seen) > 1 and "width" in values:
             values["samples"] = tuple(LinkSample(speed_gts=r.get("speed_gts"), width=r.get("width")) for r in seen)
         gpus.append(Gpu(**values))

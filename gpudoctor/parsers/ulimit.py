@@ -25,6 +25,7 @@ _ROWS = (
 def parse(section: Section) -> Iterator[Fact | Loss]:
     values: dict[str, Any] = {}
     origin: dict[str, Evidence] = {}
+    lost = False
     for line in section:
         for what, pattern in _ROWS:
             row = pattern.match(line.text)
@@ -33,12 +34,14 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             value = row["value"]
             if line.cut and value.isdigit() and line.text.endswith(value):
                 yield Loss(f"the limit of {what}", f"{section.source}, line {line.number}: cut off")
+                lost = True
                 continue
             origin[f"{what}_unlimited"] = section.at(line)
             values[f"{what}_unlimited"] = value == "unlimited"
             if what == "memlock" and value.isdigit():
                 values["memlock_bytes"] = int(value) * (1 if row["unit"] == "bytes" else 1024)
                 origin["memlock_bytes"] = section.at(line)
-    if not values:
+    if not values and not lost:
         raise Unparsable(f"{section.source}: no limit that matters here")
-    yield Limits(LimitsEntry(**values, origin=origin))
+    if values:
+        yield Limits(LimitsEntry(**values, origin=origin))
