@@ -25,6 +25,7 @@ from gpudoctor.collect.private import (
     public_program,
     stand_in,
 )
+from gpudoctor.read.formats import compiled
 from gpudoctor.record import replace
 
 HIDDEN = "redacted"
@@ -38,6 +39,7 @@ _NAME_BEFORE = r"(?<=[@~])"
 
 def redact(snapshot: Snapshot, hosts: Iterable[str] = (), users: Iterable[str] = ()) -> Snapshot:
     """hosts, users: names known to be private (this host's, its users'), beside those the outputs give away."""
+    snapshot = replace(snapshot, captures=tuple(_telling(c) for c in snapshot.captures))
     cover = _Cover()
     for host in (snapshot.host, *hosts):
         if host:
@@ -53,6 +55,20 @@ def redact(snapshot: Snapshot, hosts: Iterable[str] = (), users: Iterable[str] =
         snapshot,
         host=cover.label if snapshot.host else None,
         captures=tuple(_covered(c, cover) for c in snapshot.captures),
+    )
+
+
+def _telling(capture: Capture) -> Capture:
+    """The kernel log holds every program's trouble and the machine's boot parameters: only the lines gpudoctor reads stay.
+
+    The others become empty lines, so that evidence still points to the right one.
+    """
+    if capture.probe.kind != "kernel-log":
+        return capture
+    keep = next(how.starts for how in compiled() if how.format.kind == "kernel-log")
+    return replace(
+        capture,
+        out=b"\n".join(line if keep.search(_decode(line)) else b"" for line in capture.out.split(b"\n")),
     )
 
 

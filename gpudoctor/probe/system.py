@@ -183,7 +183,8 @@ def machine() -> dict[str, Any]:
     return {
         "hostname": socket.gethostname(),
         "kernel": platform.release(),
-        "version": read("/proc/version"),
+        # The rest of the line names who built the kernel, and where.
+        "version": " ".join((read("/proc/version") or "").split()[:3]) or None,
         "cmdline": None if cmdline is None else " ".join(word for word in cmdline.split() if PARAMETERS.match(word)),
         "uptime": read("/proc/uptime"),
         "uid": os.getuid(),

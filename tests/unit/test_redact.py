@@ -94,7 +94,7 @@ def test_stays(kept):
 
 
 def test_bytes_that_are_no_text_stay():
-    captures = (Capture(probe=by_id("dmesg"), status="ok", out=bytes(range(128, 256)) + b"\xff\xfe 10.1.2.3"),)
+    captures = (Capture(probe=by_id("lspci"), status="ok", out=bytes(range(128, 256)) + b"\xff\xfe 10.1.2.3"),)
     assert redact(Snapshot(captures=captures)).captures[0].out == bytes(range(128, 256)) + b"\xff\xfe 192.0.2.1"
 
 
@@ -242,3 +242,14 @@ def test_deep_json_ends_nothing():
 def test_standard_error_too():
     captures = (Capture(probe=by_id("nvml"), status="exit", rc=1, err=b"cannot reach 10.1.2.3 for /home/alice\n"),)
     assert redact(Snapshot(captures=captures)).captures[0].err == b"cannot reach 192.0.2.1 for /home/user1\n"
+
+
+def test_only_telling_lines_of_the_kernel_log_are_kept_at_their_numbers():
+    from gpudoctor.collect.capture import Capture, Snapshot
+    from gpudoctor.collect.probes import by_id
+
+    log = b"Command line: secret=1\nusb 1-1: new device\nNVRM: Xid (PCI:0000:10:1c): 79, GPU has fallen off the bus.\nother\n"
+    probe = by_id("dmesg")
+    assert probe is not None
+    kept = redact(Snapshot(captures=(Capture(probe=probe, status="ok", out=log),))).captures[0].out
+    assert kept == b"\n\nNVRM: Xid (PCI:0000:10:1c): 79, GPU has fallen off the bus.\n\n"
