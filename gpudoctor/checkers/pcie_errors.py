@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import ClassVar
@@ -15,9 +16,9 @@ from gpudoctor.facts.system import Platform
 from gpudoctor.model import CERTAIN, NOTE, POSSIBLE, WARNING, CannotTell, Cause, Evidence, Finding, Step, Threshold
 
 _REPLAYS = Threshold(
-    "PCIe replays", 8, "a minute",
-    "NVIDIA DCGM, DCGM_LIMIT_MAX_PCIREPLAY_RATE (dcgm_gpu_hardware_limits.h): the most that the driver's makers call acceptable",
-    "2022",
+    "PCIe replays, for each lane and each GT/s of the link", 0.06, "a minute",
+    "NVIDIA DCGM 4.6.0, modules/health/DcgmHealthWatch.cpp: one error in 10^12 bits; 8 a minute for Gen3 x16, 31 for Gen5 x16",
+    "2026-07-06",
 )  # fmt: skip
 _MESSAGES = Threshold(
     "correctable AER messages of one device", 10, "in one log",
@@ -172,11 +173,12 @@ def _replays(gpu: Gpu, uptime_s: float | None) -> Iterator[Finding]:
         return
     grown = gpu.replays_before is not None and (gpu.replays or 0) > gpu.replays_before
     rate = (gpu.replays or 0) * 60 / uptime_s if uptime_s else None
-    over = rate is not None and rate > _REPLAYS.value
+    limit = _replay_limit(gpu)
+    over = rate is not None and limit is not None and rate > limit
     evidence: list[Evidence] = [gpu.at("replays")] if gpu.replays else []
     words = f"{gpu.replays or 0} PCIe packets sent again"
-    if over and rate is not None:
-        words += f", at least {rate:.0f} a minute on average (limit {_REPLAYS.value:.0f})"
+    if over:
+        words += f", at least {rate:.0f} a minute on average (limit {limit})"
     if grown:
         words += ", and more between two readings"
     if gpu.replay_rollovers:
@@ -186,6 +188,12 @@ def _replays(gpu: Gpu, uptime_s: float | None) -> Iterator[Finding]:
         PCIE_ERRORS.slug, WARNING if grown or over else NOTE, gpu.subject, f"{gpu.label[0].upper()}{gpu.label[1:]}: {words}.",
         tuple(evidence), remediation=_steps(gpu.bdf),
     )  # fmt: skip
+
+
+def _replay_limit(gpu: Gpu) -> int | None:
+    """Replays a minute that a link of this speed and width may have; None where the link is not known."""
+    speed, width = gpu.max_speed_gts or gpu.speed_gts, gpu.max_width or gpu.width
+    return math.ceil(round(_REPLAYS.value * speed * width, 6)) if speed is not None and width is not None else None
 
 
 def _steps(bdf: str | None) -> tuple[Step, ...]:

@@ -88,11 +88,16 @@ def replays(count: int, uptime_s: float | None = None, **more: Any) -> Finding |
 
 def test_replays() -> None:
     assert replays(0) is None
-    few, slow, fast, grown = replays(5), replays(80, 600.0), replays(81, 600.0), replays(5, replays_before=4)
+    gen3: dict[str, Any] = {"max_speed_gts": 8.0, "max_width": 16}
+    gen5: dict[str, Any] = {"max_speed_gts": 32.0, "max_width": 16}
+    few, slow, fast, grown = replays(5), replays(80, 600.0, **gen3), replays(81, 600.0, **gen3), replays(5, replays_before=4)
     assert few is not None and few.severity == NOTE
     assert slow is not None and slow.severity == NOTE  # 8 a minute is the limit itself
     assert fast is not None and fast.severity == WARNING and "limit 8" in fast.message
     assert grown is not None and grown.severity == WARNING
+    wide, unknown = replays(311, 600.0, **gen5), replays(100_000, 600.0)
+    assert wide is not None and wide.severity == WARNING and "limit 31" in wide.message
+    assert unknown is not None and unknown.severity == NOTE  # no limit without the link's rate
     rolled = replays(0, replay_rollovers=2)
     assert rolled is not None and "trained anew" in rolled.message
 

@@ -35,7 +35,8 @@ def test_link_memory_hardware_and_fallen_off_are_errors(code: int) -> None:
     assert findings(Xid(), log(event(code)))["xid", f"gpu:{BDF}"].severity == ERROR
 
 
-@pytest.mark.parametrize("code", [8, 32, 38, 63, 69, 92, 154, 999])
+# 108 and 121 are no fault of the link, 137 is mostly a program's, by NVIDIA's catalogue.
+@pytest.mark.parametrize("code", [8, 32, 38, 63, 69, 92, 108, 121, 137, 154, 999])
 def test_the_rest_are_warnings(code: int) -> None:
     assert findings(Xid(), log(event(code)))["xid", f"gpu:{BDF}"].severity == WARNING
 
