@@ -37,14 +37,20 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             lost = True
             continue
         value = value[1:-1] if quoted else value
-        if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value) or len(value) > _MAX_VALUE:
-            value = HIDDEN
+        value = kept(name, value) or ""
         # The last line of a name wins, in a shell as in nccl.conf.
         found[name] = Setting(name=name, value=value, scope=scope, origin={"*": section.at(line, f"{name}={value}")})
     if not found and not lost:
         raise Unparsable(f"{section.source}: no setting of NCCL or CUDA")
     if found:
         yield Settings(tuple(found.values()))
+
+
+def kept(name: str, value: str) -> str | None:
+    """What may be kept of a variable: its value, HIDDEN for what looks like a secret, None for a name that is not read."""
+    if not _ALLOWED.match(name):
+        return None
+    return HIDDEN if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value) or len(value) > _MAX_VALUE else value
 
 
 def _scope(section: Section) -> str:

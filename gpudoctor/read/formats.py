@@ -50,6 +50,10 @@ _PCI_WORDS = (
     r"|Changed|I/O behind|Memory behind|Prefetchable memory|Secondary status)[: ]"
 )
 
+# Types of an nccl-tests row.
+_NCCL_TYPE = r"(?:u?int(?:8|32|64)?|char|half|float|double|bfloat16|f8e[45]m[23]|fp8_e[45]m[23])"
+_NCCL_PERF = r"(?:all_reduce|all_gather|reduce_scatter|alltoallv?|broadcast|reduce|sendrecv|gather|scatter|hypercube)_perf(?:_mpi)?"
+
 # Order matters: the first format whose `starts` matches a line takes it.
 FORMATS: tuple[Format, ...] = (
     # --- JSON of our own child probes, one line each
@@ -57,6 +61,14 @@ FORMATS: tuple[Format, ...] = (
     Format("pci-json", ('"gpudoctor.pci"',), r'^\{"probe": "gpudoctor\.pci"', r"$^", until=r"."),
     Format("system-json", ('"gpudoctor.system"',), r'^\{"probe": "gpudoctor\.system"', r"$^", until=r"."),
     Format("job-json", ('"gpudoctor.job"',), r'^\{"probe": "gpudoctor\.job"', r"$^", until=r"."),
+    # The JSON of nccl-tests (-J), in one line as it writes it or laid out by another tool.
+    Format(
+        "nccl-tests-json",
+        ('"start_time"',),
+        r'^\s*\{\s*"version"\s*:\s*\d{1,3}\s*,\s*"start_time"|^\s*"start_time"\s*:\s*"',
+        r'^\s*["{}\[\]\d-]',
+        until=r'"end_time"\s*:',
+    ),
     # --- nvidia-smi
     Format(
         "smi-topo",
@@ -136,7 +148,7 @@ FORMATS: tuple[Format, ...] = (
         ),
         rf"{_PCI_HEAD}|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|{_PCI_TELLING}",
         # Indented lines belong, but not those that other outputs indent too (topology headers, NVLink rows, tables, logs).
-        rf"{_PCI_HEAD}|^\s+(?!GPU\d|GPU \d|NIC\d|Link \d|[|+<]|\[ *\d+\.\d|\[\w{3} \w{3} )\S|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|^\^+|{_PCI_WORDS}",
+        rf"{_PCI_HEAD}|^\s+(?!GPU\d|GPU \d|NIC\d|Link \d|[|+<]|\d+\s+\d+\s|\[ *\d+\.\d|\[\w{3} \w{3} )\S|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|^\^+|{_PCI_WORDS}",
         strangers=1,
         hints=(r":[0-9a-f]{2}\.[0-7] (?:\"|[A-Z3]|[0-9a-f]{4}: )", r"Region \d: "),
     ),
@@ -182,6 +194,22 @@ FORMATS: tuple[Format, ...] = (
         r"^\s+[A-Za-z][\w .()/-]{0,40}:|^\s*CA '|^\s*hca_id:|^\s*Infiniband device '|^[a-z][a-z ]{2,20}:\s",
     ),
     # --- logs: telling lines anywhere
+    # A table of nccl-tests: NCCL's own log runs through it.
+    Format(
+        "nccl-tests",
+        (
+            "nThread ", "Using devices", "algbw", "Out of bounds values", "Avg bus bandwidth", "Collective test ", "nccl-tests version",
+            "_perf ", "_perf_mpi ", "Test NCCL failure", "Test CUDA failure", "Test failure", "Test timeout", "Invalid number of GPUs",
+            "mpirun noticed that process", "non-zero exit", "srun: error: ",
+        ),
+        rf"^\s*#\s*(?:nThread\s|Using devices|Out of bounds values|Avg bus bandwidth|Collective test (?:starting|concluded)|nccl-tests version|Rank\s+\d+\s.*Pid|size\s+count\s)"
+        rf"|^\s*\d+\s+\d+\s+{_NCCL_TYPE}\s+\S|(?:^|[\s/]){_NCCL_PERF}\s+-|Test (?:(?:NCCL|CUDA) )?failure \S+:\d|Test timeout|Invalid number of GPUs: \d"
+        r"|mpirun noticed that process|non-zero exit (?:code|status)|srun: error: ",
+        hints=(
+            r"Rank +\d+ +(?:Group +\d+ +)?Pid",
+            *(rf"{word}\s+(?:[a-z]{{3,6}}\s+)?-?\d" for word in ("int", "char", "half", "float", "double", "bfloat16", "f8e", "fp8_e")),
+        ),
+    ),
     Format(
         "kernel-log",
         ("NVRM", "SXid", "NVSwitch", "AER:", "PCIe Bus Error", "nvidia-nvswitch", "available PCIe bandwidth", "AMD-Vi", "DMAR:"),

@@ -49,7 +49,7 @@ def whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _room(text: str) -> int:
-    return MAX_JSON if text.startswith('{"probe": "gpudoctor.') else MAX_LINE
+    return MAX_JSON if text.startswith(('{"probe": "gpudoctor.', '{"version":')) else MAX_LINE
 
 
 class Passing:
@@ -145,7 +145,7 @@ def _whole(number: int, raw: bytes) -> Iterator[Line]:
 _PLAIN = re.compile(
     r"""^(?:
         (?:>\ ?)+                                             # mail and Markdown quotes
-      | \[\d+,\d+\]<std(?:out|err|diag)>:\ ?                  # mpirun --tag-output
+      | \ {0,8}\[\d+,\d+\]<std(?:out|err|diag)>:\ ?           # mpirun --tag-output, perhaps indented in a document
       | \[[\w.-]+:\d+,\d+\]<std(?:out|err)>:\ ?               # mpirun with host
       | \[(?:rank|default)\ ?\d+\]:\ ?                       # torchrun
       | \([^()]{0,60}\bpid=\d+[^()]{0,60}\)\ ?                # Ray, vLLM
@@ -153,7 +153,7 @@ _PLAIN = re.compile(
     )""",
     re.X,
 )
-_PLAIN_FIRST = frozenset(">[(0123456789")
+_PLAIN_FIRST = frozenset(" >[(0123456789")
 # Prefixes that can also be content (`0: `, `node07: `): taken off only where what follows begins a known output.
 _LABEL = re.compile(r"^ {0,3}(?P<label>\d{1,5}|[A-Za-z][\w.-]{0,62}):(?:[ \t]|$)")
 
