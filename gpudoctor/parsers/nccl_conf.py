@@ -13,6 +13,9 @@ from gpudoctor.facts.system import Setting, Settings
 from gpudoctor.read.section import Section, Unparsable
 
 _ROW = re.compile(r"""^\s*(?:export\s+|declare\s+-x\s+)?([A-Z][A-Z0-9_]*)\s*=\s*("[^"]*"|'[^']*'|\S*)\s*;?\s*(?:\#.*)?$""")
+# NCCL's files are no shell: the name is all before the first `=` as it stands, blanks and `export` included, the value all
+# behind it, quotes included (src/misc/param.cc, setEnvFile).
+_FILE_ROW = re.compile(r"^([A-Z][A-Z0-9_]*)=(.*)$")
 _ALLOWED = re.compile(
     r"^(?:NCCL_[A-Z0-9_]+|TORCH_NCCL_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|NVIDIA_VISIBLE_DEVICES|OMP_NUM_THREADS)$"
 )
@@ -20,26 +23,36 @@ _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|AUTH")
 _SECRET_VALUE = re.compile(r"://[^/\s]*@|(?:^|[^A-Za-z])(?:hf|ghp|sk|xox[bp])[_-][A-Za-z0-9]{16,}")
 _MAX_VALUE = 400
 HIDDEN = "(hidden)"
+_NOT_READ = "NCCL takes the name up to `=` as it stands, so a line with a blank or `export` in it sets nothing"
 
 
 def parse(section: Section) -> Iterator[Fact | Loss]:
     scope = _scope(section)
+    is_file = scope != "environment"
+    indent = min((_indent(line.text) for line in section if line.text.strip()), default=0)
     found: dict[str, Setting] = {}
     lost = False
     for line in section:
         row = _ROW.match(line.text)
+        if is_file:
+            taken = _FILE_ROW.match(line.text[indent:].rstrip("\r"))
+            if taken is None and row is not None and _ALLOWED.match(row[1]) and not line.cut:
+                yield Loss(f"the setting {row[1]}", f"{section.source}, line {line.number}: {_NOT_READ}")
+                lost = True
+            row = taken
         if row is None or not _ALLOWED.match(row[1]):
             continue
         name, value = row.groups()
-        quoted = len(value) > 1 and value[0] in "'\"" and value[0] == value[-1]
-        if line.cut and not quoted and not line.text[-1].isspace():
+        quoted = not is_file and len(value) > 1 and value[0] in "'\"" and value[0] == value[-1]
+        if line.cut and not quoted and (is_file or not line.text[-1].isspace()):
             yield Loss(f"the value of {name}", f"{section.source}, line {line.number}: cut off")
             lost = True
             continue
         value = value[1:-1] if quoted else value
         value = kept(name, value) or ""
-        # The last line of a name wins, in a shell as in nccl.conf.
-        found[name] = Setting(name=name, value=value, scope=scope, origin={"*": section.at(line, f"{name}={value}")})
+        # The last line of a name wins in a shell; in a file of NCCL's the first does, for it sets only what is not set.
+        if not (is_file and name in found):
+            found[name] = Setting(name=name, value=value, scope=scope, origin={"*": section.at(line, f"{name}={value}")})
     if not found and not lost:
         raise Unparsable(f"{section.source}: no setting of NCCL or CUDA")
     if found:
@@ -51,6 +64,11 @@ def kept(name: str, value: str) -> str | None:
     if not _ALLOWED.match(name):
         return None
     return HIDDEN if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value) or len(value) > _MAX_VALUE else value
+
+
+def _indent(line: str) -> int:
+    """Blanks before the text: what all lines have in common is the paste's, not the file's."""
+    return len(line) - len(line.lstrip())
 
 
 def _scope(section: Section) -> str:

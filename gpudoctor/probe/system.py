@@ -80,7 +80,7 @@ def environment() -> dict[str, str]:
 def settings_files() -> dict[str, str]:
     """The files NCCL reads settings from; NCCL_CONF_FILE replaces the one in the home directory (since 2.23)."""
     own = os.environ.get("NCCL_CONF_FILE")
-    places = {"/etc/nccl.conf": "/etc/nccl.conf", own or "~/.nccl.conf": os.path.expanduser(own or "~/.nccl.conf")}
+    places = {"/etc/nccl.conf": "/etc/nccl.conf", own or "~/.nccl.conf": own or os.path.expanduser("~/.nccl.conf")}
     out = {}
     for shown, path in places.items():
         text = read(path)

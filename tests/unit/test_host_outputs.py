@@ -202,6 +202,24 @@ def test_the_file_is_told_by_its_own_path():
     assert isinstance(found, Settings) and found.settings[0].scope == "/etc/nccl.conf"
 
 
+def test_a_file_of_nccl_is_no_shell():
+    text = 'NCCL_P2P_LEVEL="SYS"\nexport NCCL_DEBUG=INFO\nNCCL_IB_HCA = mlx5\nNCCL_ALGO=Ring\nNCCL_ALGO=Tree\n NCCL_PROTO=LL\n'
+    *lost, found = nccl_conf.parse(replace(section("nccl-conf", text), source="/etc/nccl.conf"))
+    # Quotes belong to the value, the first line of a name wins, blanks and `export` make another name.
+    assert [(s.name, s.value) for s in found.settings] == [("NCCL_P2P_LEVEL", '"SYS"'), ("NCCL_ALGO", "Ring")]
+    assert [loss.fact for loss in lost] == ["the setting NCCL_DEBUG", "the setting NCCL_IB_HCA", "the setting NCCL_PROTO"]
+    (shell,) = nccl_conf.parse(section("nccl-conf", text, "env"))
+    assert {s.name: s.value for s in shell.settings}["NCCL_ALGO"] == "Tree"
+    indented = section("nccl-conf", "    # tuned\n    NCCL_ALGO=Ring\n", "cat /etc/nccl.conf")
+    (pasted,) = nccl_conf.parse(indented)
+    assert pasted.settings[0].value == "Ring"
+
+
+def test_a_file_of_nccl_cut_in_its_last_value_loses_it():
+    found = list(nccl_conf.parse(replace(section("nccl-conf", "NCCL_DEBUG=INFO\nNCCL_IB_HCA=mlx5 "), source="/etc/nccl.conf")))
+    assert [s.name for s in found[-1].settings] == ["NCCL_DEBUG"] and found[0].fact == "the value of NCCL_IB_HCA"
+
+
 def test_a_command_line_is_no_setting():
     assert recognise("NCCL_DEBUG=INFO python train.py\n") == []
 
