@@ -1,0 +1,402 @@
+"""Measures collectives and copies: one process a GPU, forked from one that has imported PyTorch once.
+
+Run by path with the user's Python, which need not have gpudoctor. Jobs come on standard input, one line of JSON each;
+what happens goes to standard output, one line of JSON per event. Nothing here decides what is good: that is gpudoctor's.
+
+Nobody stays behind: every process asks the kernel to be killed when the one above it ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+SCHEMA = 1
+LOST_GRACE_S = 4.0  # after one rank failed the others may say why they cannot go on
+WARM_UP = 2
+_PR_SET_PDEATHSIG = 1
+_BARRIER_BYTES = 64
+
+_channel = 1
+
+
+def say(event: str, **values: Any) -> None:
+    """One event. A line under PIPE_BUF is written whole, so that the ranks may share the pipe."""
+    line = json.dumps({"event": event, **values}).encode()
+    os.write(_channel, line[:4000] + b"\n" if len(line) > 4000 else line + b"\n")
+
+
+def die_with_parent(parent: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it went before we had asked
+        os._exit(1)
+
+
+class Stop(Exception):
+    """The run cannot be made here, which is nobody's fault: no CUDA, too little memory."""
+
+    def __init__(self, reason: str, **values: Any) -> None:
+        super().__init__(reason)
+        self.values = {"reason": reason, **values}
+
+
+class Rank:
+    """One process of a job, and how it agrees with the others (a file: no port to be taken)."""
+
+    def __init__(self, torch: Any, job: dict[str, Any], rank: int) -> None:
+        self.torch = torch
+        self.job = job
+        self.rank = rank
+        self.world = int(job["world"])
+        self.cuda = job["backend"] == "nccl"
+        self.device = f"cuda:{rank}" if self.cuda else "cpu"
+        self.store = torch.distributed.FileStore(job["store"], self.world)
+        self.fault = job.get("fault") or {}
+        self.lib: Any = None
+        self.plain: Any = None  # the process group, where NCCL is not called directly
+
+    def run(self) -> None:
+        torch = self.torch
+        if self.cuda:
+            self._open_gpu()
+        if self.job.get("host_copies"):
+            self._host_copies()
+        if self.job.get("proof"):
+            self._proof()
+        self._connect()
+        for number, task in enumerate(self.job["tasks"]):
+            for at, group in enumerate(task["groups"]):
+                comm = self._group(f"{number}.{at}", group)
+                if comm is not None:
+                    Task(self, comm, group, task, f"{number}.{at}").run()
+            self.meet(f"task{number}")
+        if self.cuda:
+            torch.cuda.synchronize()
+
+    def meet(self, name: str) -> None:
+        """Wait until every rank has come this far."""
+        if self.store.add(f"meet/{name}", 1) == self.world:
+            self.store.set(f"met/{name}", b"1")
+        self.store.wait([f"met/{name}"])
+
+    def stage(self, name: str) -> None:
+        say("stage", rank=self.rank, stage=name)
+
+    def _open_gpu(self) -> None:
+        torch = self.torch
+        self.stage("opening the GPU")
+        if torch.version.cuda is None:
+            raise Stop("this PyTorch is built without CUDA")
+        if not torch.cuda.is_available():
+            raise Stop("PyTorch sees no CUDA GPU: " + _why_no_cuda(torch))
+        if torch.cuda.device_count() < self.world:
+            raise Stop(f"PyTorch sees {torch.cuda.device_count()} of the {self.world} GPUs")
+        torch.cuda.set_device(self.rank)
+        free, total = torch.cuda.mem_get_info(self.rank)
+        need = int(self.job["memory"])
+        say("gpu", rank=self.rank, name=torch.cuda.get_device_name(self.rank), free=free, total=total)
+        if free < need:
+            raise Stop("too little GPU memory is free", short=True, free=free, total=total, need=need, rank=self.rank)
+
+    def _host_copies(self) -> None:
+        copies = importlib.import_module("bench_copies")
+        # One GPU after the other: together they would share the memory bus and hide a slow link.
+        for turn in range(self.world):
+            if turn == self.rank:
+                self.stage("copying to and from the host")
+                link = copies.Link(self.job.get("nvml"), (self.job.get("uuids") or [None] * self.world)[self.rank])
+                say("host_copy", rank=self.rank, **copies.host_copies(self.torch, self.rank, link))
+            self.meet(f"copy{turn}")
+
+    def _proof(self) -> None:
+        """Neighbours of the ring, and of every pair that is measured alone."""
+        copies = importlib.import_module("bench_copies")
+        for turn, (a, b) in enumerate(self.job["proof"]):
+            if a == self.rank:
+                self.stage(f"proving peer to peer {a}-{b}")
+                said = copies.proof(self.torch, a, b)
+                say("proof", a=a, b=b, **said)
+                if said.get("wrong_written") or said.get("wrong_read"):
+                    raise RuntimeError(f"peer to peer between ranks {a} and {b} mangles data")
+            self.meet(f"proof{turn}")
+
+    def _connect(self) -> None:
+        self.stage("connecting the ranks")
+        comm = importlib.import_module("bench_comm")
+        if self.cuda:
+            self.lib = None if self.job.get("plain") else comm.loaded_nccl()
+        if self.lib is not None:
+            say("library", rank=self.rank, nccl=comm.Nccl.version_of(self.lib), direct=True)
+            return
+        if self.cuda:
+            version = self.torch.cuda.nccl.version()
+            say("library", rank=self.rank, nccl=".".join(str(v) for v in version) if isinstance(version, tuple) else str(version), direct=False)
+        self.torch.distributed.init_process_group(self.job["backend"], store=self.store, rank=self.rank, world_size=self.world)
+        self.plain = self.torch.distributed
+
+    def _group(self, name: str, group: list[int]) -> Any:
+        """The communicator of some ranks; None for a rank outside it. Every rank must call this."""
+        comm = importlib.import_module("bench_comm")
+        if self.plain is not None:
+            handle = self.plain.new_group(group) if len(group) < self.world else self.plain.group.WORLD
+            return comm.Distributed(self.torch, self.job["backend"], group.index(self.rank), len(group), handle) if self.rank in group else None
+        if self.rank not in group:
+            return None
+
+        def share(mine: bytes | None) -> bytes:
+            if mine is not None:
+                self.store.set(f"id/{name}", mine.hex())
+            return bytes.fromhex(self.store.get(f"id/{name}").decode())
+
+        return comm.Nccl(self.lib, self.torch, group.index(self.rank), len(group), share)
+
+
+class Task:
+    """One collective over one group of ranks, at every size."""
+
+    def __init__(self, rank: Rank, comm: Any, group: list[int], task: dict[str, Any], name: str) -> None:
+        self.rank = rank
+        self.torch = rank.torch
+        self.comm = comm
+        self.group = group
+        self.task = task
+        self.name = name
+        self.began = time.monotonic()
+        self.ops = importlib.import_module("bench_comm")
+        sizes = [_rounded(size, comm.size) for size in task["sizes"]]
+        self.sizes = sorted({size for size in sizes if size})
+        most = max(self.sizes, default=_BARRIER_BYTES) // 4
+        self.send = self.torch.zeros(most, dtype=self.torch.float32, device=rank.device)
+        self.recv = self.torch.zeros(most, dtype=self.torch.float32, device=rank.device)
+        self.tiny = [self.torch.zeros(_BARRIER_BYTES // 4, dtype=self.torch.float32, device=rank.device) for _ in range(2)]
+        self.barrier = comm.op("all_reduce", *self.tiny, _BARRIER_BYTES, True)
+        self.stream = self.torch.cuda.Stream() if rank.cuda else None
+
+    def run(self) -> None:
+        if self.stream is None:
+            self._sizes()
+        else:
+            with self.torch.cuda.stream(self.stream):
+                self._sizes()
+        self.comm.close()
+        say("task_done", rank=self.rank.rank, task=self.name, seconds=round(time.monotonic() - self.began, 3))
+
+    def _sizes(self) -> None:
+        for place, size in enumerate(self.sizes):
+            for in_place in (False, True):
+                self.rank.stage(f"{self.task['collective']} of {size} bytes")
+                op = self.comm.op(self.task["collective"], self.send, self.recv, size, in_place)
+                if op is not None:
+                    # Failing on purpose is how the tests prove that gpudoctor notices it.
+                    self._fault(size)
+                    if not self._measure(op, size, in_place, place / len(self.sizes)):
+                        return
+
+    def _fault(self, size: int) -> None:
+        fault = self.rank.fault
+        if fault.get("rank") == self.rank.rank and size >= fault.get("size", 0):
+            if fault["kind"] == "hang":
+                time.sleep(3600)
+            elif fault["kind"] == "crash":
+                os.kill(os.getpid(), signal.SIGSEGV)
+            elif fault["kind"] == "raise":
+                raise RuntimeError("raised on purpose")
+
+    def _measure(self, op: Callable[[], None], size: int, in_place: bool, share: float) -> bool:
+        """One row: check the result, agree on how often, time it. False where the time is up for the group."""
+        collective = self.task["collective"]
+        args = (size, self.comm.rank, self.comm.size, in_place)
+        self.ops.prepare(self.torch, collective, self.send, self.recv, *args)
+        self._settle()
+        op()
+        self._sync()
+        fault = self.rank.fault
+        if fault.get("kind") == "wrong" and fault.get("rank") == self.rank.rank and size >= fault.get("size", 0):
+            self.recv[: size // 4][-1] += 1
+        wrong = self.ops.wrong(self.torch, collective, self.recv, *args)
+        for _ in range(WARM_UP):
+            op()
+        self._settle()
+        first = self._time(op, 1, None)
+        rounds = self._agree(size, in_place, first, share)
+        if rounds == 0:
+            return False
+        graph, why = self._captured(op, rounds, size)
+        times = []
+        for _ in range(int(self.task["repeats"])):
+            times.append(round(self._time(op, rounds, graph) * 1e6 / rounds, 3))
+        del graph
+        say(
+            "row", rank=self.rank.rank, task=self.name, group=self.group, collective=collective, size=size, in_place=in_place,
+            wrong=wrong, times_us=times, rounds=rounds, how="graph" if why == "" else "calls", why=why,
+        )  # fmt: skip
+        return True
+
+    def _agree(self, size: int, in_place: bool, seconds: float, share: float) -> int:
+        """How many rounds, as the first rank of the group decides; 0 ends the task."""
+        key = f"rounds/{self.name}/{size}/{int(in_place)}"
+        store = self.rank.store
+        if self.comm.rank == 0:
+            left = float(self.task["seconds"]) - (time.monotonic() - self.began)
+            want = float(self.task["round_s"]) / max(seconds, 1e-7)
+            rounds = max(1, min(int(self.task["rounds"]), int(want)))
+            # The rest must fit: this row with its warm-up and repeats. The first size is measured in any case.
+            if share and seconds * rounds * (int(self.task["repeats"]) + 1) > left:
+                rounds = 0
+                say("skipped", rank=self.rank.rank, task=self.name, size=size, reason="no time left for this size")
+            store.set(key, str(rounds))
+            return rounds
+        return int(store.get(key))
+
+    def _captured(self, op: Callable[[], None], rounds: int, size: int) -> tuple[Any, str | None]:
+        """A CUDA graph of all rounds, so that small sizes time the link and not the launches; and why there is none.
+
+        "" captured; None not asked for at this size; else the library's words.
+        """
+        if self.stream is None or size > int(self.task["graph_to"]):
+            return None, None
+        torch = self.torch
+        try:
+            graph = torch.cuda.CUDAGraph()
+            # thread_local: other threads of the libraries may query events meanwhile.
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+                for _ in range(rounds):
+                    op()
+            graph.replay()
+            self._sync()
+            return graph, ""
+        except Exception as error:  # an old PyTorch or NCCL: plain calls are timed instead, and the row says so
+            return None, f"{type(error).__name__}: {str(error)[:200]}"
+
+    def _settle(self) -> None:
+        """All ranks of the group are here, and so are their GPUs."""
+        if self.barrier is not None:
+            self.barrier()
+        self._sync()
+
+    def _sync(self) -> None:
+        if self.stream is not None:
+            self.torch.cuda.synchronize()
+
+    def _time(self, op: Callable[[], None], rounds: int, graph: Any) -> float:
+        """Seconds for all rounds. The barrier ahead lets every rank's clock start at the same moment."""
+        self._settle()
+        if self.stream is None:
+            began = time.perf_counter()
+            for _ in range(rounds):
+                op()
+            return time.perf_counter() - began
+        start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.barrier()
+        start.record()
+        if graph is None:
+            for _ in range(rounds):
+                op()
+        else:
+            graph.replay()
+        end.record()
+        self._sync()
+        return float(start.elapsed_time(end)) / 1e3
+
+
+def _rounded(size: int, ranks: int) -> int:
+    """A size every rank has an equal, aligned share of; small ones at least one element a rank."""
+    unit = 4 * ranks if size < 1024 * ranks else 16 * ranks
+    return max(size // unit * unit, unit if size > 0 else 0)
+
+
+def _why_no_cuda(torch: Any) -> str:
+    try:
+        torch.cuda.init()
+        return "no device is visible"
+    except Exception as error:
+        return str(error).split("\n")[0][:300]
+
+
+def be_rank(torch: Any, job: dict[str, Any], rank: int) -> int:
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # gpudoctor decides
+        for name in job.get("unset", ()):
+            os.environ.pop(name, None)
+        os.environ.update(job.get("set", {}))
+        if job.get("all_cpus"):
+            os.sched_setaffinity(0, range(os.cpu_count() or 1))
+        Rank(torch, job, rank).run()
+        return 0
+    except Stop as stop:
+        say("stop", rank=rank, **stop.values)
+        return 3
+    except BaseException as error:
+        say("error", rank=rank, kind=type(error).__name__, words=str(error)[:1500])
+        traceback.print_exc()
+        return 1
+
+
+def run_job(torch: Any, job: dict[str, Any]) -> None:
+    """Fork the ranks, wait for all; once one fails the others get a moment to say what they see, and are then killed."""
+    mine = os.getpid()
+    ranks: dict[int, int] = {}
+    for rank in range(int(job["world"])):
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                die_with_parent(mine)
+                status = be_rank(torch, job, rank)
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        ranks[pid] = rank
+    doomed: float | None = None
+    while ranks:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid in ranks:
+            code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+            say("exit", rank=ranks.pop(pid), code=code, killed=doomed is not None and code == -signal.SIGKILL)
+            if code != 0 and doomed is None:
+                doomed = time.monotonic() + LOST_GRACE_S
+            continue
+        if doomed is not None and time.monotonic() > doomed:
+            for left in ranks:
+                os.kill(left, signal.SIGKILL)
+        time.sleep(0.005)
+    say("end")
+
+
+def main() -> int:
+    global _channel
+    _channel = os.dup(1)
+    os.dup2(2, 1)  # what libraries print to standard output must not mix with the events
+    if "--parent" in sys.argv:
+        die_with_parent(int(sys.argv[sys.argv.index("--parent") + 1]))
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [here, *(p for p in sys.path if os.path.abspath(p or ".") != here)]
+    for name in ("bench_comm", "bench_copies"):
+        importlib.import_module(name)
+    sys.path.remove(here)  # our file names must not shadow anybody's modules
+    began = time.monotonic()
+    try:
+        torch = importlib.import_module("torch")
+        importlib.import_module("torch.distributed")
+    except Exception as error:
+        say("no_torch", words=f"{type(error).__name__}: {str(error)[:500]}")
+        return 3
+    if not torch.distributed.is_available():
+        say("no_torch", words="this PyTorch is built without torch.distributed")
+        return 3
+    say("ready", schema=SCHEMA, torch=torch.__version__, cuda=torch.version.cuda, python=sys.version.split()[0], import_s=round(time.monotonic() - began, 3))
+    for line in sys.stdin.buffer:
+        run_job(torch, json.loads(line))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
