@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -14,6 +13,7 @@ from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Platform
 from gpudoctor.model import CERTAIN, NOTE, POSSIBLE, WARNING, CannotTell, Cause, Evidence, Finding, Step, Threshold
+from gpudoctor.pattern import lazy
 
 _REPLAYS = Threshold(
     "PCIe replays, for each lane and each GT/s of the link", 0.06, "a minute",
@@ -38,7 +38,7 @@ PCIE_ERRORS = Cause(
     (_REPLAYS, _MESSAGES),
 )  # fmt: skip
 
-_LIMIT = re.compile(r"limited by ([\d.]+ GT/s) PCIe (x\d+) link at \S+(?: \(capable of [\d.]+ Gb/s with ([\d.]+ GT/s) PCIe (x\d+) link\))?")
+_LIMIT = lazy(r"limited by ([\d.]+ GT/s) PCIe (x\d+) link at \S+(?: \(capable of [\d.]+ Gb/s with ([\d.]+ GT/s) PCIe (x\d+) link\))?")
 
 
 class PcieErrors(BaseChecker):

@@ -13,40 +13,41 @@ from typing import Any
 from gpudoctor import bdf
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.kernel import KernelEvent, KernelLog
+from gpudoctor.pattern import lazy
 from gpudoctor.read.section import Line, Section
 from gpudoctor.record import replace
 
 _B = bdf.PATTERN
 _WHOLE = r"(?=([^.\w]?))"  # what follows an address; on a cut line nothing or a point means that it may go on
 # `NVRM: Xid (PCI:0000:10:1c): 63, pid=…`, `Xid (0000:01:00): 31, Ch …` (old), `Xid (PCI:0000:06:00 GPU-I:05): 94, …` (MIG).
-_XID = re.compile(r"NVRM: Xid \(([^()]{1,80})\): (\d{1,5})(?=(.?))")
+_XID = lazy(r"NVRM: Xid \(([^()]{1,80})\): (\d{1,5})(?=(.?))")
 # `nvidia-nvswitch3: SXid (PCI:0000:c2:00.0): 20034, Fatal, Link 28 LTSSM Fault Up`
-_SXID = re.compile(r"SXid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d{4,6})(?=(.?))")
-_SWITCH = re.compile(
+_SXID = lazy(r"SXid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d{4,6})(?=(.?))")
+_SWITCH = lazy(
     rf"detected NVSwitch (non-fatal|fatal) error (\d{{4,6}}) on fid \d+ on NVSwitch pci bus id ({_B}) physical id \d+ port (\d+)(?=(.?))"
 )
-_FATAL = re.compile(r"\b(Non-?fatal|Fatal)\b", re.I)
-_LINK = re.compile(r"\blink:? ?(-?\d+)(?=(.?))", re.I)
-_BUS_ERROR = re.compile(
+_FATAL = lazy(r"\b(Non-?fatal|Fatal)\b", re.I)
+_LINK = lazy(r"\blink:? ?(-?\d+)(?=(.?))", re.I)
+_BUS_ERROR = lazy(
     rf"(?:\b([\w-]{{1,32}}) )?({_B}): (?:AER: )?PCIe Bus Error: severity=(Correct|Uncorrect)\w+(?: \((Non-Fatal|Fatal)\))?, type="
 )
 # The root port's announcement: `AER: Corrected error received: 0000:81:00.0`, since 6.9 `AER: Correctable error message received from …`.
-_RECEIVED = re.compile(
+_RECEIVED = lazy(
     rf"AER: (?:Multiple )?(Correct|Uncorrect)\w+(?: \((Non-Fatal|Fatal)\))? error (?:message )?received(?::| from) ({_B}){_WHOLE}"
 )
-_LIMITED = re.compile(
+_LIMITED = lazy(
     rf"(?:\b([\w-]{{1,32}}) )?({_B}): [\d.]+ Gb/s available PCIe bandwidth, limited by [\d.]+ GT/s PCIe x\d+ link at ({_B}){_WHOLE}"
 )
-_OFF_BUS = re.compile(rf"NVRM: (?:GPU (?:at (?:PCI:)?)?({_B}):? .{{0,120}}?)?(?:has )?fallen off the bus")
-_RM_INIT = re.compile(rf"NVRM: (?:GPU (?:at (?:PCI:)?)?({_B}):? )?(?:RmInitAdapter failed|rm_init_adapter failed)")
-_LOAD = re.compile(r"NVRM: loading NVIDIA UNIX\b.{0,40}?Kernel Module.{0,40}?\s(\d{3}\.\d+(?:\.\d+)?)\s")
-_MISMATCH = re.compile(r"NVRM: API mismatch: ")
-_MODULE = re.compile(r"NVRM: (this kernel module has the version \S.*|.{0,20}make sure that this kernel module.*)", re.I)
-_IOMMU = re.compile(
+_OFF_BUS = lazy(rf"NVRM: (?:GPU (?:at (?:PCI:)?)?({_B}):? .{{0,120}}?)?(?:has )?fallen off the bus")
+_RM_INIT = lazy(rf"NVRM: (?:GPU (?:at (?:PCI:)?)?({_B}):? )?(?:RmInitAdapter failed|rm_init_adapter failed)")
+_LOAD = lazy(r"NVRM: loading NVIDIA UNIX\b.{0,40}?Kernel Module.{0,40}?\s(\d{3}\.\d+(?:\.\d+)?)\s")
+_MISMATCH = lazy(r"NVRM: API mismatch: ")
+_MODULE = lazy(r"NVRM: (this kernel module has the version \S.*|.{0,20}make sure that this kernel module.*)", re.I)
+_IOMMU = lazy(
     rf"(?:({_B}): )?AMD-Vi: Event logged \[IO_PAGE_FAULT (?:device=({_B}) )?|DMAR: ?\[.{{3,40}}\] Request device \[({_B})\]"
 )
 # The three-line form: `NVRM: The NVIDIA GPU 0000:18:00.0`, `NVRM: (PCI ID: …) installed in this system has`, then the words.
-_NAMED = re.compile(rf"NVRM: The NVIDIA GPU ({_B})")
+_NAMED = lazy(rf"NVRM: The NVIDIA GPU ({_B})")
 
 
 def parse(section: Section) -> Iterator[Fact | Loss]:
@@ -67,8 +68,8 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
                     break
         else:
             # The second half of an API mismatch stands on the line below.
-            more = _MODULE.search(text)
-            if more and events and events[-1].kind == "version-mismatch":
+            more = _MODULE.search(text) if events and events[-1].kind == "version-mismatch" else None
+            if more:
                 events[-1] = replace(events[-1], text=f"{events[-1].text} {more[1].strip()}")
     if events or section.live:
         yield KernelLog.merge([KernelLog(tuple(_aged(_once(stream)))) for stream in _streams(events)] or [KernelLog(())], _quiet)
@@ -80,7 +81,7 @@ def _quiet(_: object) -> None:
 
 # How a line is stamped: `[12.34]`, `[Sun Feb 23 …]`, `Feb 23 16:24:18 host kernel:`, `2025-02-23T…`, or not at all.
 _STAMPS = tuple(
-    (name, re.compile(pattern))
+    (name, lazy(pattern))
     for name, pattern in (
         ("syslog", r"^\s*[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d "),
         ("date", r"\[[A-Z][a-z]{2} [A-Z]?[a-z0-9]{2}"),

@@ -6,18 +6,18 @@ line that a device has only once begins a new block, and its address stays unkno
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.parsers.lspci_block import HANDLERS, Block
 from gpudoctor.parsers.lspci_head import head_of
+from gpudoctor.pattern import lazy
 from gpudoctor.read.section import Line, Section
 
-_QUOTED = re.compile(r"\b(LnkSta|LnkCap2?|LnkCtl|ACSC(?:tl|ap)):\s*(.*)$")
+_QUOTED = lazy(r"\b(LnkSta|LnkCap2?|LnkCtl|ACSC(?:tl|ap)):\s*(.*)$")
 _TERMINAL = 70  # columns from which a line may have been broken by a terminal of 80
-_KEYWORD = re.compile(r"^(?:[A-Z!][\w ]{1,40}[:=]|[A-Z]\w+[+-](?:\s|$))")
+_KEYWORD = lazy(r"^(?:[A-Z!][\w ]{1,40}[:=]|[A-Z]\w+[+-](?:\s|$))")
 
 
 def parse(section: Section) -> Iterator[Fact | Loss]:

@@ -12,17 +12,18 @@ from typing import Any
 
 from gpudoctor.facts.pci import PciDevice
 from gpudoctor.parsers.lspci_head import Head, known_id
+from gpudoctor.pattern import lazy
 from gpudoctor.read.section import Line, Section
 
-_SPEED = re.compile(r"Speed ([\d.]+) ?GT/s")
-_WIDTH = re.compile(r"Width x(\d+)(?=(.?))")
-_ASPM_CAP = re.compile(r"ASPM (not supported|L0s L1|L0s|L1)(?=([,;]?))")
-_ASPM_CTL = re.compile(r"ASPM (Disabled|L0s L1 Enabled|L0s Enabled|L1 Enabled)")
+_SPEED = lazy(r"Speed ([\d.]+) ?GT/s")
+_WIDTH = lazy(r"Width x(\d+)(?=(.?))")
+_ASPM_CAP = lazy(r"ASPM (not supported|L0s L1|L0s|L1)(?=([,;]?))")
+_ASPM_CTL = lazy(r"ASPM (Disabled|L0s L1 Enabled|L0s Enabled|L1 Enabled)")
 # `2.5-16GT/s` (lspci 3.6 and later) or `2.5GT/s, 5GT/s, 8GT/s` (before).
-_SUPPORTED = re.compile(r"([\d.]+) ?GT/s")
-_FLAG = re.compile(r"\b([A-Za-z]\w{1,24})([+-])(?=[\s,;]|$)")
-_L1SS = re.compile(r"\bASPM_(L1\.[12])([+-])")
-_PORT = re.compile(
+_SUPPORTED = lazy(r"([\d.]+) ?GT/s")
+_FLAG = lazy(r"\b([A-Za-z]\w{1,24})([+-])(?=[\s,;]|$)")
+_L1SS = lazy(r"\bASPM_(L1\.[12])([+-])")
+_PORT = lazy(
     r"Express (?:\(v\d+\) )?(Root Port|Upstream Port|Downstream Port|(?:Legacy )?Endpoint"
     r"|Root Complex Integrated Endpoint|Root Complex Event Collector|PCI-Express to PCI/PCI-X Bridge"
     r"|PCI/PCI-X to PCI-Express Bridge)"
@@ -36,17 +37,17 @@ _PORT_TYPES = {
     "Root Complex Integrated Endpoint": "integrated",
     "Root Complex Event Collector": "integrated",
 }
-_EXTENDED = re.compile(r"\[[1-9a-f][0-9a-f]{2} v\d")  # capabilities at 100h and above: the extended space was read
-_BUSES = re.compile(r"secondary=([0-9a-f]{2}), subordinate=")
-_REGION = re.compile(r"(?:\d: Memory )?at .*\[size=(\d+)([KMGT]?)\]")
-_IDS = re.compile(r"\[([0-9a-f]{4}:[0-9a-f]{4})\]")
+_EXTENDED = lazy(r"\[[1-9a-f][0-9a-f]{2} v\d")  # capabilities at 100h and above: the extended space was read
+_BUSES = lazy(r"secondary=([0-9a-f]{2}), subordinate=")
+_REGION = lazy(r"(?:\d: Memory )?at .*\[size=(\d+)([KMGT]?)\]")
+_IDS = lazy(r"\[([0-9a-f]{4}:[0-9a-f]{4})\]")
 _ACS_NAMES = frozenset(("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans"))
 # Of a device without an address, something worth saying must be known.
 _TELLING = frozenset(("speed_gts", "width", "max_speed_gts", "max_width", "aspm_enabled", "aspm_supported", "acs"))
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # Lines that a device has once: a second one means that a filter (grep) took the address line between them away.
 _ONCE = frozenset(("LnkCap:", "LnkCtl:", "LnkSta:", "ACSCap:", "ACSCtl:"))
-_EMULATED = re.compile(
+_EMULATED = lazy(
     r"Red Hat|Virtio|VMware|QEMU|\bBochs|\bXen|XenSource|Hyper-V|VirtualBox|InnoTek|Microsoft Corporation|Parallels"
     r"|440FX|PIIX3|PIIX4|82G33/G31/P35/P31"  # the chips that QEMU's `pc` and `q35` machines imitate
     r"|Intel Corporation Device 0d57",  # Cloud Hypervisor's host bridge

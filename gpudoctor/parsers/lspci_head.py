@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from gpudoctor import bdf
+from gpudoctor.pattern import lazy
 from gpudoctor.read.section import Line
 from gpudoctor.record import KeyedRecord
 
 _LONGEST = 400  # characters of an address line that are looked at; real ones end before 200
-_HEAD = re.compile(r"^\s*((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]) (\S.*)$")
-_NUMERIC = re.compile(r"^([0-9a-f]{4}): ([0-9a-f]{4}:[0-9a-f]{4})(?![0-9a-f])")  # lspci -n
-_CLASSED = re.compile(r"^([^:\[\]]{2,60}?)(?: \[([0-9a-f]{4})\])?: (.*)$")
-_MACHINE = re.compile(r'^"([^"]*)" "([^"]*)" "([^"]*)"(.*)$')  # lspci -mm
-_IDS = re.compile(r"\s*\[([0-9a-f]{4}:[0-9a-f]{4})\]")
-_CODE = re.compile(r"\s*\[([0-9a-f]{4})\]$")
-_PROGIF = re.compile(r"\(prog-if ([0-9a-f]{2})\b")
-_TAIL = re.compile(r"\s*(?:\((?:rev|prog-if) [^()]*(?:\([^()]*\))?[^()]*\)|-r\w+|-p\w+)\s*")
-_DEVICE = re.compile(r"^(.*?),? Device ([0-9a-f]{4})(?: |$)")
+_HEAD = lazy(r"^\s*((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]) (\S.*)$")
+_NUMERIC = lazy(r"^([0-9a-f]{4}): ([0-9a-f]{4}:[0-9a-f]{4})(?![0-9a-f])")  # lspci -n
+_CLASSED = lazy(r"^([^:\[\]]{2,60}?)(?: \[([0-9a-f]{4})\])?: (.*)$")
+_MACHINE = lazy(r'^"([^"]*)" "([^"]*)" "([^"]*)"(.*)$')  # lspci -mm
+_IDS = lazy(r"\s*\[([0-9a-f]{4}:[0-9a-f]{4})\]")
+_CODE = lazy(r"\s*\[([0-9a-f]{4})\]$")
+_PROGIF = lazy(r"\(prog-if ([0-9a-f]{2})\b")
+_TAIL = lazy(r"\s*(?:\((?:rev|prog-if) [^()]*(?:\([^()]*\))?[^()]*\)|-r\w+|-p\w+)\s*")
+_DEVICE = lazy(r"^(.*?),? Device ([0-9a-f]{4})(?: |$)")
 
 # Class words of the PCI ID database (pci.ids, classes 01 to 13) to codes; only what a multi-GPU host has.
 _CLASSES = {

@@ -8,20 +8,21 @@ from collections.abc import Iterator
 from gpudoctor.bdf import PATTERN, normalise
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.gpu import Driver, DriverEntry, Gpu, Gpus
+from gpudoctor.pattern import lazy
 from gpudoctor.read.section import Line, Section
 
-FAILURE = re.compile(
+FAILURE = lazy(
     r"NVIDIA-SMI has failed|(?:couldn't|could not) communicate with the NVIDIA driver|Failed to initialize NVML"
     r"|Driver/library version mismatch|NVIDIA-SMI couldn't find|Failed to properly shut down NVML"
 )
 _WORDS = ("NVIDIA", "NVML", "Driver/library", "device handle", "infoROM")  # one of them stands in each such line
-_NONE_FOUND = re.compile(r"^\s*No devices were found", re.I)
+_NONE_FOUND = lazy(r"^\s*No devices were found", re.I)
 # `… for GPU 0000:04:00.0: Unknown Error`, `GPU3: 0000:5F:00.0: GPU is lost.  Reboot …`, `GPU2: Unknown Error`
-_HANDLE = re.compile(
+_HANDLE = lazy(
     rf"Unable to determine the device handle for\s+(?:GPU|gpu)\s?(?:(?P<bdf>{PATTERN})|(?P<index>\d{{1,3}})(?::\s*(?P<at>{PATTERN}))?)"
     r":\s*(?P<words>\S.{0,200})"
 )
-_INFOROM = re.compile(rf"WARNING: infoROM is corrupted at gpu (?P<bdf>{PATTERN})", re.I)
+_INFOROM = lazy(rf"WARNING: infoROM is corrupted at gpu (?P<bdf>{PATTERN})", re.I)
 
 
 def parse(section: Section) -> Iterator[Fact | Loss]:

@@ -7,20 +7,20 @@ outer headings are lost still reads.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 from gpudoctor.bdf import normalise
+from gpudoctor.pattern import lazy
 
 # GT/s per lane by PCIe generation (PCI Express Base Specification 6.0, 1.2).
 GEN_GTS = {"1": 2.5, "2": 5.0, "3": 8.0, "4": 16.0, "5": 32.0, "6": 64.0}
-_NUMBER = re.compile(r"^(\d{1,12})(?:\.\d+)?\b")
-_WATTS = re.compile(r"^(\d{1,6}(?:\.\d+)?) W$")
-_MIB = re.compile(r"^(\d{1,12}) (?:MiB|MB)$")
-_UNIT = re.compile(r"^\d{1,2}x$|^\d[\d.]* (?:W|MiB|%)$")
-_ID = re.compile(r"^(?:0x)?([0-9A-Fa-f]{4})([0-9A-Fa-f]{4})$")
-_UUID = re.compile(r"^GPU-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
+_NUMBER = lazy(r"^(\d{1,12})(?:\.\d+)?\b")
+_WATTS = lazy(r"^(\d{1,6}(?:\.\d+)?) W$")
+_MIB = lazy(r"^(\d{1,12}) (?:MiB|MB)$")
+_UNIT = lazy(r"^\d{1,2}x$|^\d[\d.]* (?:W|MiB|%)$")
+_ID = lazy(r"^(?:0x)?([0-9A-Fa-f]{4})([0-9A-Fa-f]{4})$")
+_UUID = lazy(r"^GPU-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
 def bare(value: str) -> str:
     """`[N/A]` -> `N/A`; inner spaces to one."""
     text = " ".join(value.split())

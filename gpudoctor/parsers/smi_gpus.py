@@ -13,15 +13,16 @@ from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.gpu import Driver, DriverEntry, Gpu, Gpus
 from gpudoctor.model import Evidence
 from gpudoctor.parsers.smi_fields import bare, count, known_field, whole
+from gpudoctor.pattern import lazy
 
 MAX_GPUS = 512  # more than any host has; a hostile file must not make joining quadratic in its length
 
 # The driver's words for a GPU that does not answer any more.
-_LOST = re.compile(r"GPU is lost|GPU requires reset|GPU has fallen off the bus", re.I)
+_LOST = lazy(r"GPU is lost|GPU requires reset|GPU has fallen off the bus", re.I)
 # Single sensors of a sound GPU say these too (a notebook's power limit), so they count only on what every GPU knows.
-_SICK = re.compile(r"^(?:ERR!|Unknown Error)$", re.I)
+_SICK = lazy(r"^(?:ERR!|Unknown Error)$", re.I)
 _VITAL = frozenset({"product_name", "product name", "uuid", "gpu uuid", "performance_state", "performance state"})
-_ABSENT = re.compile(
+_ABSENT = lazy(
     r"^(?:N/A|Not Supported|Not Found|Not Available|Unknown|Unknown Error|ERR!|Insufficient Permissions"
     r"|Requested functionality has been deprecated|.*GPU is lost.*|.*GPU requires reset.*|)$",
     re.I,

@@ -16,15 +16,16 @@ from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.topology import NvLink, NvLinkGpu, NvLinks
 from gpudoctor.model import Evidence
+from gpudoctor.pattern import lazy
 from gpudoctor.read.section import Line, Section, Unparsable
 
-_GPU = re.compile(r"^\s*GPU (\d+): (?:(.{1,80}?) \(UUID: ([^)]*)(\)?)|(.*))")
-_UUID = re.compile(r"^GPU-[0-9a-fA-F-]{30,}$")
-_LINKS = re.compile(r"^\s*Links? ((?:\d+(?:-\d+)?)(?:, ?\d+(?:-\d+)?)*)(: ?|, )(.*)$")
-_SPEED = re.compile(r"^(\d+(?:\.\d+)?) ?GB/s")
-_REMOTE = re.compile(r"^(?:Remote Device )?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?:: Link \d+)?\s*$")
-_COUNTER = re.compile(r"([A-Z][A-Za-z/ ]*?(?: Errors?| events| discards)): (\d+)")
-_DOTS = re.compile(r"^\s*(?:\[(?:\.{2,}|…)\]|\.{3,}|…)\s*$")
+_GPU = lazy(r"^\s*GPU (\d+): (?:(.{1,80}?) \(UUID: ([^)]*)(\)?)|(.*))")
+_UUID = lazy(r"^GPU-[0-9a-fA-F-]{30,}$")
+_LINKS = lazy(r"^\s*Links? ((?:\d+(?:-\d+)?)(?:, ?\d+(?:-\d+)?)*)(: ?|, )(.*)$")
+_SPEED = lazy(r"^(\d+(?:\.\d+)?) ?GB/s")
+_REMOTE = lazy(r"^(?:Remote Device )?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?:: Link \d+)?\s*$")
+_COUNTER = lazy(r"([A-Z][A-Za-z/ ]*?(?: Errors?| events| discards)): (\d+)")
+_DOTS = lazy(r"^\s*(?:\[(?:\.{2,}|…)\]|\.{3,}|…)\s*$")
 _ALL_INACTIVE = "Unable to retrieve NVLink information as all links are inactive"
 _MAX_LINK = 64  # no part has more than 18; a hostile range is not spelled out
 _OLD = {"Replay": "replay", "Recovery": "recovery", "CRC": "crc"}

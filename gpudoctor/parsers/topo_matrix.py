@@ -5,22 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gpudoctor.pattern import lazy
 from gpudoctor.read.section import Line, Section
 
 ELISION = "…"  # stands for columns that the author left out
 
 # Longest first, or `NODE` would lose to `NS`-like prefixes; SOC is what drivers before 384 called SYS.
-_CELLS = re.compile(r"NV\d{1,2}|NODE|PIX|PXB|PHB|SYS|SOC|X|OK|CNS|GNS|TNS|NS|DR|U")
-_WHOLE = re.compile(rf"^(?:{_CELLS.pattern})+$")
-NAME = re.compile(r"^(?:GPU|NIC|CPU|NVME)\d+$|^(?:mlx|hfi1_|bnxt_re|irdma|rocep|roceo|ibp|ibs|efa_|rdmap|qedr|hns_|nic)\S*$")
-_NAMES = re.compile(r"(?:GPU|NIC)\d+")
-_RUN_TOGETHER = re.compile(r"^(?:(?:GPU|NIC)\d+){2,}$")
-_DOTS = re.compile(r"^(?:\.{2,}|…|\[(?:\.{2,}|…)\])$")
+_CELL = r"NV\d{1,2}|NODE|PIX|PXB|PHB|SYS|SOC|X|OK|CNS|GNS|TNS|NS|DR|U"
+_CELLS = lazy(_CELL)
+_WHOLE = lazy(rf"^(?:{_CELL})+$")
+NAME = lazy(r"^(?:GPU|NIC|CPU|NVME)\d+$|^(?:mlx|hfi1_|bnxt_re|irdma|rocep|roceo|ibp|ibs|efa_|rdmap|qedr|hns_|nic)\S*$")
+_NAMES = lazy(r"(?:GPU|NIC)\d+")
+_RUN_TOGETHER = lazy(r"^(?:(?:GPU|NIC)\d+){2,}$")
+_DOTS = lazy(r"^(?:\.{2,}|…|\[(?:\.{2,}|…)\])$")
 _LABELS = ("CPU", "NUMA", "GPU", "Affinity", "ID")
-_LEGEND = re.compile(r"^\s*(X|SYS|NODE|PHB|PXB|PIX|NV#|SOC|OK|CNS|GNS|TNS|NS|DR|U)\s*=\s")
-_DEVICE = re.compile(r"^\s*(NIC\d+):\s+(\S+)")
-_FRAGMENT = re.compile(r"^(?:[A-Z\d/][A-Z\d/,-]*|,[\d,-]+|-\d[\d,-]*|\w{0,8}nity|ity|ty|y|mlx\S+|\.{2,}|…)$")
-_ALIGNED = re.compile(r"\S\s{2,}\S|\t")
+_LEGEND = lazy(r"^\s*(X|SYS|NODE|PHB|PXB|PIX|NV#|SOC|OK|CNS|GNS|TNS|NS|DR|U)\s*=\s")
+_DEVICE = lazy(r"^\s*(NIC\d+):\s+(\S+)")
+_FRAGMENT = lazy(r"^(?:[A-Z\d/][A-Z\d/,-]*|,[\d,-]+|-\d[\d,-]*|\w{0,8}nity|ity|ty|y|mlx\S+|\.{2,}|…)$")
+_ALIGNED = lazy(r"\S\s{2,}\S|\t")
 
 
 class Row:
