@@ -19,6 +19,21 @@ class Explains(NamedTuple):
 
 _PATHS = ("no-nvlink-path", "path-phb", "path-node", "path-sys")
 
+# A failure that has a name of its own explains the run that it ended.
+_ENDS_A_RUN = (
+    "driver-unavailable", "version-mismatch", "fabric", "shm", "memlock", "no-interface", "duplicate-gpu", "rank-mismatch",
+    "p2p-unsupported", "split-host", "network-error", "peer-died", "collective-timeout", "cuda-error", "gpu-missing", "xid", "ecc-remap",
+)  # fmt: skip
+# Settings and states of the whole host that keep traffic off the fast path.
+_SLOWS_ALL = (
+    "p2p-disabled-env", "fabric", "nvlink-down", "p2p-unsupported", "split-host", "p2p-not-used", "socket-fallback", "shm", "nccl-env",
+    "iommu", "acs", "gdr-off", "numa-mismatch",
+)  # fmt: skip
+# Faults of one GPU's links; what is measured there shows them.
+_SLOWS_A_GPU = (
+    "pcie-width", "slot-width", "pcie-speed", "pcie-upstream", "chipset-slot", "slot-speed", "nvlink-errors", "pcie-errors", "throttled",
+)  # fmt: skip
+
 TABLE: tuple[Explains, ...] = (
     Explains("driver-unavailable", ("gpu-missing", "fabric", "gpu-not-visible"), "host"),
     Explains("version-mismatch", ("driver-unavailable", "fabric", "gpu-missing"), "host"),
@@ -37,4 +52,11 @@ TABLE: tuple[Explains, ...] = (
     Explains("chipset-slot", ("nic-far", "slot-speed"), "gpu"),
     Explains("p2p-unsupported", ("small-bar",), "gpu"),
     Explains("throttled", ("pcie-speed",), "same"),
+    # What was measured, by what holds it back; the first row that fits takes the effect.
+    Explains("gpu-not-visible", ("bandwidth-failed",), "host"),
+    *(Explains(cause, ("bandwidth-failed",), "host") for cause in _ENDS_A_RUN),
+    *(Explains(cause, ("busbw-low", "pair-slow"), "host") for cause in _SLOWS_ALL),
+    *(Explains(cause, ("busbw-low", "pair-slow", "host-copy-slow"), "gpu") for cause in _SLOWS_A_GPU),
+    # A run over several GPUs is the host's; its slowest member is one of them.
+    *(Explains(cause, ("busbw-low",), "host") for cause in (*_SLOWS_A_GPU, "pair-slow")),
 )

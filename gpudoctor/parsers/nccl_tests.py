@@ -17,7 +17,7 @@ from gpudoctor.model import Evidence
 from gpudoctor.parsers.nccl_row import ROW, Layout, header, ranks, read
 from gpudoctor.read.section import Line, Section
 
-_VERSION = re.compile(r"#\s*nccl-tests version (\S+) nccl-headers=\d+ nccl-library=(\d+)\s")
+_VERSION = re.compile(r"#\s*nccl-tests version (\S+)(?: \(\w+\))? nccl-headers=\d+ nccl-library=(\d+)\s")
 _STARTING = re.compile(r"#\s*Collective test starting:\s*(\w+)")
 _CONCLUDED = re.compile(r"#\s*Collective test concluded:\s*(\w+)")
 _COMMAND = re.compile(rf"(?:^|[\s/])(({'|'.join(sorted(COLLECTIVES, key=len, reverse=True))})_perf)(?:_mpi)?(?=\s)")

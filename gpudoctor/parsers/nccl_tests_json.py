@@ -149,7 +149,9 @@ def _whole_number(value: object) -> int | None:
 
 
 def _members(config: dict[str, Any]) -> tuple[Member, ...]:
-    out = []
+    """The list has the first device of each process; the process drives the ones after it too."""
+    each = (_whole_number(config.get("nthreads")) or 1) * (_whole_number(config.get("ngpus")) or 1)
+    out: list[Member] = []
     devices = config.get("devices")
     for item in devices if isinstance(devices, list) else ():
         rank = _whole_number(item.get("rank")) if isinstance(item, dict) else None
@@ -166,14 +168,18 @@ def _members(config: dict[str, Any]) -> tuple[Member, ...]:
                 group=_whole_number(item.get("group")),
             )
         )
+        first = out[-1]
+        for more in range(1, min(each, 64)):
+            device = None if first.device is None else first.device + more
+            out.append(Member(rank=rank + more, device=device, host=first.host, group=first.group))
     return tuple(out)
 
 
 def _nranks(config: dict[str, Any], members: tuple[Member, ...], rows: tuple[BandwidthRow, ...], collective: str | None) -> int | None:
-    """The list has the first device of each process; every process has threads x GPUs ranks."""
+    """The list of devices, held against the ratio of the bandwidths."""
     told = ranks(rows, collective)
-    threads, gpus = _whole_number(config.get("nthreads")), _whole_number(config.get("ngpus"))
-    count = len(members) * threads * gpus if members and threads and gpus else None
+    known = members and config.get("nthreads") is not None and config.get("ngpus") is not None
+    count = len(members) if known else None
     if count is not None and (told is None or told[0] <= count <= told[1]):
         return count
     return told[0] if told is not None and told[0] == told[1] else None
