@@ -43,8 +43,8 @@ class _Pile:
         self.recognised = 0
         self.captured_at: str | None = None
 
-    def add(self, section: Section) -> bool:
-        """Parse one section; True when it gave facts."""
+    def add(self, section: Section, failed: bool = False) -> bool:
+        """Parse one section; True when it gave facts. failed: its probe did, which is said already."""
         into = self.by_host.setdefault(section.host, [])
         found = False
         try:
@@ -52,7 +52,8 @@ class _Pile:
                 into.append(item)
                 found = found or not isinstance(item, Loss)
         except Unparsable as error:
-            into.append(Loss(section.source, str(error)))
+            if not failed:
+                into.append(Loss(section.source, str(error)))
         except Exception as error:  # a parser that breaks loses its section, never the run
             into.append(Loss(section.source, f"the parser {section.kind} broke: {type(error).__name__}: {error}"))
         self.recognised += found
@@ -79,7 +80,8 @@ def _take_snapshot(pile: _Pile, snapshot: Snapshot) -> None:
     pile.tried.setdefault(snapshot.host, {}).update(
         {c.probe.id: f"`{c.probe.shown}`: {ended(c)}" for c in snapshot.captures}
     )
-    told = {section.source for section in sections_of(snapshot) if pile.add(section)}
+    failed = {c.probe.shown for c in snapshot.captures if c.status != "ok"}
+    told = {section.source for section in sections_of(snapshot) if pile.add(section, section.source in failed)}
     for capture in snapshot.captures:
         if capture.probe.kind is None and capture.out and capture.probe.shown not in told:
             pile.unknown.append(capture.probe.shown)
@@ -101,10 +103,17 @@ def _take_source(pile: _Pile, source: Source) -> None:
         _take_snapshot(pile, load(source))
         return
     from gpudoctor.read.recognise import Recogniser
+    from gpudoctor.read.whole import whole
 
     found = False
     try:
-        for section in Recogniser(source.name).run(source.chunks()):
+        section, chunks = whole(source.name, source.chunks())
+        if isinstance(section, Loss):
+            pile.missing.append(Missing(section.fact, section.reason))
+            return
+        if section is not None:
+            found = pile.add(section)
+        for section in Recogniser(source.name).run(chunks):
             found |= pile.add(section)
     except OSError as error:
         pile.missing.append(Missing(source.name, f"could not be read to its end: {error.strerror or error}"))

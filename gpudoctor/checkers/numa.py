@@ -64,6 +64,7 @@ class NumaPlacement(BaseChecker):
             for process in jobs or ():
                 yield from _process(process, homes, facts)
             yield from _own(own, homes, facts)
+        yield from _narrowed(own, homes)
         yield from _unknown(facts, homes)
 
 
@@ -174,6 +175,24 @@ def _launch(gpu: Gpu, nodes: list[int], near: frozenset[int]) -> tuple[Step, ...
             )
         )
     return tuple(steps)
+
+
+def _narrowed(own: OwnAffinity | None, homes: dict[Gpu, frozenset[int]]) -> Iterator[Finding]:
+    """taskset or a launcher left this process less than its container or host has, on the right node or on an only one."""
+    if own is None:
+        return
+    mine, whole = cpulist.parse(own.entry.cpus), cpulist.parse(own.entry.cpuset_cpus)
+    if mine is None or whole is None or not mine < whole or any(near and not near & mine for near in homes.values()):
+        return
+    yield Finding(
+        NUMA_MISMATCH.slug,
+        NOTE,
+        "host",
+        f"gpudoctor was started with {len(mine)} of {len(whole)} CPUs ({own.entry.cpus}); no GPU is on another NUMA node than "
+        "these. A job started from this shell or launcher inherits the limit, and all its ranks share these CPUs.",
+        (own.entry.at("cpus"), own.entry.at("cpuset_cpus")),
+        remediation=(Step("See what set it (taskset, numactl, Slurm's --cpu-bind)", "taskset -cp $$"),),
+    )
 
 
 def _own(own: OwnAffinity | None, homes: dict[Gpu, frozenset[int]], facts: FactView) -> Iterator[Finding]:

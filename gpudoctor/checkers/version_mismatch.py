@@ -71,7 +71,10 @@ class VersionMismatch(BaseChecker):
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         driver, gpus = facts.get(Driver), facts.get(Gpus)
         entry = driver.entry if driver is not None else None
-        if entry is not None and entry.failure is not None and "version mismatch" in entry.failure.lower():
+        # Where NVML answers in the module's version, a nvidia-smi that complains is another driver's, first on the PATH:
+        # it is named among what could not be read, and the host is judged by NVML.
+        fits = entry is not None and entry.version is not None and entry.version == entry.module_version
+        if entry is not None and entry.failure is not None and not fits and "version mismatch" in entry.failure.lower():
             yield _modules_differ(entry.failure.strip().rstrip("."), (entry.at("failure"),), CERTAIN)
         elif entry is not None and entry.version and entry.module_version and entry.version != entry.module_version:
             words = f"The driver's libraries are of version {entry.version}, the loaded kernel module is {entry.module_version}"

@@ -85,6 +85,15 @@ def test_own_affinity_is_a_note():
     assert check(NumaPlacement(), gpus(), TWO, own("0-63")) == []
 
 
+def test_fewer_cpus_of_the_only_node_are_a_note():
+    bound = OwnAffinity(AffinityEntry(cpus="0", cpuset_cpus="0-31", origin=HERE))
+    one = (Gpus((Gpu(index=0, bdf="0000:00:06.0", cpu_affinity="0-31", origin=HERE),)), Numa((NumaNode(id=0, cpus="0-31", origin=HERE),)))
+    said = findings(NumaPlacement(), *one, bound)[("numa-mismatch", "host")]
+    assert said.severity == "note" and "1 of 32 CPUs" in said.message
+    whole = OwnAffinity(AffinityEntry(cpus="0-31", cpuset_cpus="0-31", origin=HERE))
+    assert not findings(NumaPlacement(), *one, whole)
+
+
 def test_neither_job_nor_live():
     said = check(NumaPlacement(), gpus(), TWO)
     assert [(type(s), s.slug) for s in said] == [(CannotTell, "numa-mismatch")]

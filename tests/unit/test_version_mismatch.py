@@ -35,6 +35,9 @@ def test_nvidia_smis_own_words():
     said = found(driver(failure="Failed to initialize NVML: Driver/library version mismatch", module_version="550.54.15"))
     assert said.severity == "error"
     assert found(driver(failure="Failed to initialize NVML: Unknown Error")) is None
+    # Another nvidia-smi is first on the PATH, while NVML answers in the version of the module.
+    words = "Failed to initialize NVML: Driver/library version mismatch"
+    assert check(VersionMismatch(), driver(failure=words, version="580.159.04", module_version="580.159.04")) == []
 
 
 def log(**more):
