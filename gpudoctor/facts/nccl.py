@@ -1,0 +1,207 @@
+"""What NCCL's own log says: processes, communicators, transports, and the lines that complain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
+
+from gpudoctor.facts.base import Contradiction, Entry, Fact
+from gpudoctor.model import Evidence
+from gpudoctor.record import EMPTY
+
+MAX_PAIRS = 100_000  # of one communicator; beyond, transports are summed up per kind
+
+
+class Transport(NamedTuple):
+    """How two ranks of a communicator talk, a < b; `via` as the contract writes it."""
+
+    a: int
+    b: int
+    via: str
+
+
+class Graph(NamedTuple):
+    """One line of NCCL's search: what it expects of a ring (pattern 4), a tree (1-3), NVLS (5)."""
+
+    pattern: int
+    channels: int
+    bw_intra: float
+    bw_inter: float
+    type_intra: str
+    type_inter: str
+
+
+class GpuPath(NamedTuple):
+    """One cell of the topology dump: two GPUs by bus id (hex as printed, lower case), the bandwidth, the path's type."""
+
+    a: str
+    b: str
+    bandwidth_gbs: float
+    type: str
+
+
+class NcclRank(Entry):
+    """One rank of one communicator, as its own process printed it."""
+
+    rank: int | None = None
+    nranks: int | None = None
+    pointer: str | None = None
+    comm_id: str | None = None
+    cuda_dev: int | None = None  # in that process, after CUDA_VISIBLE_DEVICES
+    nvml_dev: int | None = None  # nvidia-smi's index
+    bus_id: str | None = None  # hex without punctuation
+    nnodes: int | None = None
+    local_ranks: int | None = None
+    local_rank: int | None = None
+    started: bool = False  # "Init START" was printed
+    completed: bool = False
+    ended: str | None = None  # "destroy", "abort"
+    channels: int | None = None
+    nvls_channels: int | None = None
+    p2p_channels: int | None = None
+    init_seconds: float | None = None
+    init_parts: tuple[tuple[str, float], ...] = ()
+    graphs: tuple[Graph, ...] = ()
+    nvls: bool | None = None  # set up, not merely available
+    order: int = 0  # place in the input, among all sources
+    transports: Mapping[tuple[int, int], tuple[str, ...]] = MappingProxyType({})  # (a, b), a < b
+
+
+class NcclProc(Entry):
+    """One process that wrote NCCL lines."""
+
+    source: str
+    host: str | None = None
+    pid: int | None = None
+    version: str | None = None
+    cuda_driver: int | None = None
+    env: Mapping[str, str] = EMPTY
+    network: str | None = None  # "IB", "Socket", "AWS Libfabric"
+    nics: tuple[str, ...] = ()  # "mlx5_0:1/IB"
+    address: str | None = None  # of the bootstrap interface, "eth0:10.0.0.1"
+    interfaces: tuple[str, ...] = ()
+    gdr: Mapping[str, bool] = EMPTY  # NIC -> can do GPUDirect RDMA
+    dma_buf: bool | None = None
+    affinity: Mapping[int, str] = MappingProxyType({})  # NVML index -> "empty", or what NCCL sets
+    fabric_state: int | None = None  # MNNVL line: 3 completed, which only a GPU on an NVSwitch fabric has
+    paths: tuple[GpuPath, ...] = ()
+    nvlink_gbs: float | None = None  # `+ NVL[370.8]` of the topology dump, the largest
+    ranks: tuple[NcclRank, ...] = ()
+
+
+class NcclMessage(Entry):
+    """A line that says something is wrong, put into its family (gpudoctor.nccl_messages)."""
+
+    family: str
+    slug: str | None
+    tier: int  # 0: names the cause; the larger, the more likely an echo; see nccl_messages
+    text: str
+    source: str
+    line: int
+    level: str = "WARN"
+    host: str | None = None
+    pid: int | None = None
+    dev: int | None = None
+    rank: int | None = None
+    file: str | None = None  # NCCL's own source file: "transport/nvls.cc"
+    fields: Mapping[str, str] = EMPTY
+    times: int = 1
+
+    @property
+    def process(self) -> tuple[str, str | None, int | None]:
+        return (self.source, self.host, self.pid)
+
+
+class Diagnostic(Entry):
+    """A line of NCCL's own diagnostics (2.31 and later)."""
+
+    status: str  # "OK", "INFO", "WARN", "FAIL", …
+    text: str
+
+
+class NcclComm(Entry):
+    """One communicator, or what a log says where it names none."""
+
+    source: str
+    comm_id: str | None = None
+    version: str | None = None
+    nranks: int | None = None
+    nnodes: int | None = None
+    channels: int | None = None
+    ranks: tuple[NcclRank, ...] = ()
+    procs: tuple[NcclProc, ...] = ()
+    transports: tuple[Transport, ...] = ()
+    counts: Mapping[str, int] = EMPTY  # kind -> pairs, where there are too many to list
+    truncated: bool = False
+    env: Mapping[str, str] = EMPTY
+    warnings: tuple[str, ...] = ()
+    messages: tuple[NcclMessage, ...] = ()
+    failure: str | None = None
+
+    def proc_of(self, rank: int) -> NcclProc | None:
+        return self.by_rank().get(rank)
+
+    def by_rank(self) -> dict[int, NcclProc]:
+        return {r.rank: p for p in self.procs for r in p.ranks if r.rank is not None and r in self.ranks}
+
+    def rank_of(self, message: NcclMessage) -> int | None:
+        """Which rank said this; None where the process is not known or drives several."""
+        if message.rank is not None:
+            return message.rank
+        own = [
+            r
+            for p in self.procs
+            if (p.source, p.host, p.pid) == message.process
+            for r in p.ranks
+            if any(r is mine for mine in self.ranks) and r.rank is not None
+        ]
+        if len(own) > 1:
+            own = [r for r in own if r.cuda_dev == message.dev]
+        return own[0].rank if len(own) == 1 else None
+
+
+class Nccl(Fact):
+    """Everything NCCL printed. `comms` is joined from the processes when the sources are merged."""
+
+    label: ClassVar[str] = "NCCL's log"
+    hint: ClassVar[str | None] = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,GRAPH,NET,P2P,SHM,NVLS,TUNING"
+
+    procs: tuple[NcclProc, ...] = ()
+    messages: tuple[NcclMessage, ...] = ()
+    comms: tuple[NcclComm, ...] = ()  # given: entries that another reader made (a framework's watchdog)
+    diagnostics: tuple[Diagnostic, ...] = ()
+    # What is kept once per log: (name, value) of a setting, the kind of a transport -> where it was first seen.
+    settings: Mapping[tuple[str, str], Evidence] = MappingProxyType({})
+    seen: Mapping[str, Evidence] = EMPTY
+    counts: Mapping[tuple[int, str], int] = MappingProxyType({})  # (nranks, kind) -> pairs, beyond MAX_PAIRS
+
+    def __iter__(self) -> Iterator[NcclComm]:
+        return iter(self.comms)
+
+    @classmethod
+    def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> Nccl:
+        from gpudoctor.facts.nccl_join import comms_of
+
+        procs = tuple(p for part in parts for p in part.procs)
+        messages = tuple(m for part in parts for m in part.messages)
+        settings: dict[tuple[str, str], Evidence] = {}
+        seen: dict[str, Evidence] = {}
+        counts: dict[tuple[int, str], int] = {}
+        for part in parts:
+            for key, spot in part.settings.items():
+                settings.setdefault(key, spot)
+            for kind, spot in part.seen.items():
+                seen.setdefault(kind, spot)
+            for counted, number in part.counts.items():
+                counts[counted] = counts.get(counted, 0) + number
+        given = tuple(c for part in parts for c in part.comms)
+        return cls(
+            procs,
+            messages,
+            (*comms_of(procs, messages, counts), *given),
+            tuple(d for part in parts for d in part.diagnostics),
+            settings,
+            seen,
+            counts,
+        )

@@ -1,0 +1,179 @@
+"""Ranks to communicators: what NCCL itself joins, across processes, hosts and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gpudoctor.facts.nccl import MAX_PAIRS, NcclComm, NcclMessage, NcclProc, NcclRank, Transport
+from gpudoctor.nccl_messages import ECHO, HARMLESS, PEER
+
+_SHOWN = 40  # warnings of one communicator that are kept as text
+_NOBODY = NcclRank()  # stands for the rank of a process that named no communicator
+_NOT_A_FAILURE = 8  # a tier: the run goes on, slower
+
+
+class _Group:
+    """A communicator while its ranks are found."""
+
+    def __init__(self, nranks: int | None) -> None:
+        self.nranks = nranks
+        self.members: list[tuple[NcclProc, NcclRank]] = []
+        self.taken: dict[int, NcclProc] = {}
+        self.messages: list[NcclMessage] = []
+
+    def add(self, proc: NcclProc, rank: NcclRank) -> None:
+        self.members.append((proc, rank))
+        if rank.rank is not None:
+            self.taken.setdefault(rank.rank, proc)
+
+
+def comms_of(
+    procs: Iterable[NcclProc], messages: Iterable[NcclMessage], counts: Mapping[tuple[int, str], int]
+) -> tuple[NcclComm, ...]:
+    """Every communicator, then one entry for each log in which none was named."""
+    procs = tuple(procs)
+    named: dict[tuple[str, int | None], _Group] = {}
+    guessed: list[_Group] = []
+    loose: list[tuple[NcclProc, NcclRank]] = []
+    ranks = sorted(((r.order, n, p, r) for n, p in enumerate(procs) for r in p.ranks), key=lambda x: (x[0], x[1]))
+    for _, _, proc, rank in ranks:
+        if rank.nranks is None:
+            loose.append((proc, rank))
+        elif rank.comm_id is not None:
+            named.setdefault((rank.comm_id, rank.nranks), _Group(rank.nranks)).add(proc, rank)
+        else:
+            _guess(guessed, proc, rank)
+    groups = [*named.values(), *guessed]
+    logs: dict[str, _Group] = {}
+    for proc, rank in loose:
+        home = _home(groups, proc, rank)
+        (home or logs.setdefault(proc.source, _Group(None))).add(proc, rank)
+    idle = [p for p in procs if not p.ranks]
+    for proc in idle:
+        known = [g for g in groups if any(p.source == proc.source for p, _ in g.members)]
+        if not known:
+            logs.setdefault(proc.source, _Group(None)).members.append((proc, _NOBODY))
+    everything = [*groups, *logs.values()]
+    for message in messages:
+        group = _of_message(groups, logs, message)
+        if group is None:
+            group = logs.setdefault(message.source, _Group(None))
+            everything.append(group)
+        group.messages.append(message)
+    return tuple(_comm(group, counts) for group in everything)
+
+
+def _guess(groups: list[_Group], proc: NcclProc, rank: NcclRank) -> None:
+    """Up to 2.15 a communicator has no common name: the latest of that size in which this rank is still free."""
+    for group in reversed(groups):
+        same = group.nranks == rank.nranks and rank.rank not in group.taken
+        other = next((p.version for p, _ in group.members), None)
+        if same and (other is None or proc.version is None or other == proc.version):
+            group.add(proc, rank)
+            return
+    groups.append(_Group(rank.nranks))
+    groups[-1].add(proc, rank)
+
+
+def _home(groups: list[_Group], proc: NcclProc, rank: NcclRank) -> _Group | None:
+    """The one communicator that connections without a name can belong to."""
+    needed = max((max(pair) for pair in rank.transports), default=rank.rank or 0)
+    fits = [
+        g
+        for g in groups
+        if (g.nranks or 0) > needed
+        and (rank.rank is None or g.taken.get(rank.rank) in (None, proc))
+        and any(p.source == proc.source for p, _ in g.members)
+    ]
+    return fits[0] if len(fits) == 1 else None
+
+
+def _of_message(groups: list[_Group], logs: dict[str, _Group], message: NcclMessage) -> _Group | None:
+    own = [
+        (g, r) for g in groups for p, r in g.members if (p.source, p.host, p.pid) == message.process and message.pid is not None
+    ]
+    if own:
+        open_ = [g for g, r in own if r.started and not r.completed]
+        return open_[-1] if open_ else own[-1][0]
+    near = [g for g in groups if any(p.source == message.source for p, _ in g.members)]
+    if len(near) == 1:
+        return near[0]
+    if message.source in logs:
+        return logs[message.source]
+    return groups[0] if len(groups) == 1 else None
+
+
+def _comm(group: _Group, counts: Mapping[tuple[int, str], int]) -> NcclComm:
+    members = group.members
+    procs = _unique(p for p, _ in members)
+    ranks = tuple(sorted((r for _, r in members if r is not _NOBODY), key=lambda r: -1 if r.rank is None else r.rank))
+    pairs: dict[tuple[int, int], dict[str, None]] = {}
+    for _, rank in members:
+        for pair, names in rank.transports.items():
+            known = pairs.setdefault(pair, {})
+            for name in names:
+                known[name] = None
+    beyond = {kind: n for (nranks, kind), n in counts.items() if nranks == group.nranks}
+    listed = tuple(Transport(a, b, via) for (a, b), names in sorted(pairs.items()) for via in names)
+    summed: dict[str, int] = {}
+    truncated = bool(beyond) or len(pairs) > MAX_PAIRS
+    if truncated:
+        for transport in listed:
+            summed[transport.via] = summed.get(transport.via, 0) + 1
+        for kind, number in beyond.items():
+            summed[kind] = summed.get(kind, 0) + number
+        listed = ()
+    env: dict[str, str] = {}
+    for proc in procs:
+        for name, value in proc.env.items():
+            env.setdefault(name, value)
+    messages = tuple(sorted(group.messages, key=lambda m: (m.source, m.line)))
+    first = root(messages)
+    told = [m for m in messages if m.tier != HARMLESS or m.level == "WARN"]
+    source = procs[0].source if procs else messages[0].source
+    return NcclComm(
+        source=source,
+        comm_id=next((r.comm_id for r in ranks if r.comm_id), None),
+        version=next((p.version for p in procs if p.version), None),
+        nranks=group.nranks,
+        nnodes=next((r.nnodes for r in ranks if r.nnodes is not None), None),
+        channels=next((r.channels for r in ranks if r.channels is not None), None),
+        ranks=ranks,
+        procs=procs,
+        transports=listed,
+        counts=summed,
+        truncated=truncated,
+        env=env,
+        warnings=tuple(dict.fromkeys(m.text for m in told))[:_SHOWN],
+        messages=messages,
+        failure=first.slug if first is not None else None,
+        origin=next((r.origin for r in ranks if r.origin), messages[0].origin if messages else {}),
+    )
+
+
+def _unique(procs: Iterable[NcclProc]) -> tuple[NcclProc, ...]:
+    return tuple({id(p): p for p in procs}.values())
+
+
+def root(messages: Iterable[NcclMessage]) -> NcclMessage | None:
+    """The line that names the cause: of each process its first complaint counts, of all processes the nearest to a cause.
+
+    A rank that only lost its peer, or whose framework only repeats the result code, explains nothing.
+    """
+    first: dict[tuple[str, str | None, int | None], NcclMessage] = {}
+    for message in messages:
+        if message.tier >= _NOT_A_FAILURE or message.slug is None:
+            continue
+        known = first.get(message.process)
+        if known is None or _sooner(message, known):
+            first[message.process] = message
+    if not first:
+        return None
+    return min(first.values(), key=lambda m: (m.tier, m.line))
+
+
+def _sooner(message: NcclMessage, known: NcclMessage) -> bool:
+    """Within a process the first line is the cause, unless it is an echo (a peer is gone) and a later one names more."""
+    return known.tier >= PEER and message.tier < known.tier or known.tier == ECHO and message.tier < ECHO or (
+        message.tier == 0 and known.tier == 1 and message.slug in ("shm", "memlock", "fabric") and message.line - known.line < 6
+    )

@@ -1,0 +1,64 @@
+"""NCCL's complaints by family: one table for the reader of logs, for the checkers and for `explain`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import cache, lru_cache
+from pathlib import Path
+
+from gpudoctor.record import KeyedRecord
+
+_DATA = Path(__file__).parent / "data" / "nccl-messages.toml"
+# How near a line is to the cause. The first line of the lowest tier is the root, the rest follows from it.
+NAMES_IT, GENERAL, PEER, ECHO, HARMLESS = 0, 1, 2, 3, 9
+
+
+class Family(KeyedRecord):
+    """Messages that mean the same thing, in the words of every version that prints them."""
+
+    id: str
+    pattern: str  # regular expression, searched in the message; its named groups become fields
+    tier: int
+    versions: str
+    meaning: str
+    remedy: str
+    slug: str | None = None
+    file: str | None = None  # regular expression that NCCL's source file must match
+    example: str = ""
+
+    def matches(self, text: str, file: str | None) -> re.Match[str] | None:
+        if self.file is not None and not (file and re.search(self.file, file)):
+            return None
+        return _compiled(self.pattern).search(text)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+@lru_cache(maxsize=1)
+def families() -> tuple[Family, ...]:
+    """In order: the first that matches a line takes it."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    with open(_DATA, "rb") as stream:
+        table = tomllib.load(stream)
+    return tuple(Family(id=name, **entry) for name, entry in table.items())
+
+
+def family(name: str) -> Family | None:
+    return next((f for f in families() if f.id == name), None)
+
+
+def classify(text: str, file: str | None = None) -> tuple[Family, dict[str, str]] | None:
+    """The family of one message and what its words name; None for a message of no known family."""
+    for entry in families():
+        found = entry.matches(text, file)
+        if found is not None:
+            return entry, {k: v for k, v in found.groupdict().items() if v is not None}
+    return None

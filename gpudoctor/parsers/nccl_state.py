@@ -1,0 +1,228 @@
+"""What a reader of NCCL lines remembers: per rank and pair, never per line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpudoctor.facts.nccl import MAX_PAIRS, GpuPath, Graph, NcclProc, NcclRank
+from gpudoctor.model import Evidence
+
+Spot = Callable[[tuple[int, str]], Evidence]
+UNKNOWN = 1 << 30  # of a communicator whose size no line told
+_BITS = 1 << 26  # pairs a bit map may hold: 11,585 ranks
+
+
+class Pairs:
+    """How many pairs are remembered one by one; beyond the limit they are only counted, each once, per kind."""
+
+    def __init__(self) -> None:
+        self.kept = 0
+        self.maps: dict[tuple[int, str], bytearray] = {}
+        self.names: dict[tuple[str, ...], tuple[str, ...]] = {}  # equal sets of transports share one tuple
+
+    @property
+    def full(self) -> bool:
+        return self.kept > 2 * MAX_PAIRS  # each pair is told by both ends
+
+    def count(self, nranks: int, a: int, b: int, kind: str) -> None:
+        low, high = min(a, b), max(a, b)
+        place = high * (high - 1) // 2 + low
+        if place >= _BITS:
+            return
+        bits = self.maps.setdefault((nranks, kind), bytearray())
+        if len(bits) <= place >> 3:
+            bits.extend(bytes((place >> 3) + 1 - len(bits)))
+        bits[place >> 3] |= 1 << (place & 7)
+
+    def counts(self) -> dict[tuple[int, str], int]:
+        return {key: bin(int.from_bytes(bits, "little")).count("1") for key, bits in self.maps.items()}
+
+
+class Comm:
+    """One rank's communicator while it is read."""
+
+    def __init__(self, pointer: str, rank: int, nranks: int, order: int) -> None:
+        self.pointer = pointer
+        self.rank = rank
+        self.nranks = nranks
+        self.order = order
+        self.comm_id: str | None = None
+        self.cuda_dev: int | None = None
+        self.nvml_dev: int | None = None
+        self.bus_id: str | None = None
+        self.nnodes: int | None = None
+        self.local_ranks: int | None = None
+        self.local_rank: int | None = None
+        self.started = False
+        self.completed = False
+        self.ended: str | None = None
+        self.channels: tuple[int, int | None, int] | None = None
+        self.ring_channels: int | None = None
+        self.init_seconds: float | None = None
+        self.init_parts: tuple[tuple[str, float], ...] = ()
+        self.graphs: dict[int, Graph] = {}
+        self.nvls: bool | None = None
+        self.transports: dict[tuple[int, int], tuple[str, ...]] = {}
+        self.where: tuple[int, str] = (0, "")
+
+    def fits(self, own: int, other: int, device: bytes) -> bool:
+        """May this line be of this communicator? The rank's own device in brackets must be the known one."""
+        if self.rank != own or other >= self.nranks:
+            return False
+        word = device.decode()
+        known = [x for x in (self.bus_id, None if self.nvml_dev is None else str(self.nvml_dev), None if self.cuda_dev is None else str(self.cuda_dev)) if x is not None]
+        return not known or word in known or (self.nvml_dev is None and self.bus_id is None)
+
+    def add(self, own: int, other: int, via: str, pairs: Pairs) -> bool:
+        key = (own, other) if own < other else (other, own)
+        known = self.transports.get(key)
+        if known is not None and via in known:
+            return False
+        if known is None:
+            if pairs.full:
+                pairs.count(self.nranks, own, other, via)
+                return True
+            pairs.kept += 1
+        names = (*known, via) if known else (via,)
+        self.transports[key] = pairs.names.setdefault(names, names)
+        return True
+
+    def record(self, spot: Spot) -> NcclRank:
+        channels = self.channels or (self.ring_channels, None, None)
+        return NcclRank(
+            rank=self.rank if self.rank >= 0 else None,
+            nranks=self.nranks if self.nranks < UNKNOWN else None,
+            pointer=self.pointer or None,
+            comm_id=self.comm_id,
+            cuda_dev=self.cuda_dev,
+            nvml_dev=self.nvml_dev,
+            bus_id=self.bus_id,
+            nnodes=self.nnodes,
+            local_ranks=self.local_ranks,
+            local_rank=self.local_rank,
+            started=self.started,
+            completed=self.completed,
+            ended=self.ended,
+            channels=channels[0],
+            nvls_channels=channels[1],
+            p2p_channels=channels[2],
+            init_seconds=self.init_seconds,
+            init_parts=self.init_parts,
+            graphs=tuple(self.graphs[k] for k in sorted(self.graphs)),
+            nvls=self.nvls,
+            order=self.order,
+            transports=self.transports,
+            origin={"*": spot(self.where)},
+        )
+
+
+class Proc:
+    """One process while its lines are read."""
+
+    def __init__(self, host: str | None, pid: int | None) -> None:
+        self.host = host
+        self.pid = pid
+        self.version: str | None = None
+        self.cuda_driver: int | None = None
+        self.env: dict[str, str] = {}
+        self.network: str | None = None
+        self.nics: tuple[str, ...] = ()
+        self.address: str | None = None
+        self.interfaces: tuple[str, ...] = ()
+        self.gdr: dict[str, bool] = {}
+        self.dma_buf: bool | None = None
+        self.affinity: dict[int, str] = {}
+        self.fabric_state: int | None = None
+        self.nvlink_gbs: float | None = None
+        self.paths: dict[tuple[str, str], GpuPath] = {}
+        self.comms: dict[bytes, Comm] = {}
+        self.all: list[Comm] = []
+        self.current: Comm | None = None
+        self.waiting: dict[int, Comm] = {}  # own rank -> connections told before their communicator
+        self.channels: tuple[int, int | None, int] | None = None
+        self.ring_channels: int | None = None
+        self.graphs: dict[int, Graph] = {}
+
+    def begin(self, pointer: bytes, comm: Comm) -> None:
+        self.comms[pointer] = comm
+        self.all.append(comm)
+        self.current = comm
+
+    def complete(self, comm: Comm) -> None:
+        """Up to 2.18.1 a communicator is named only when it is done: what came before belongs to it."""
+        self.current = comm
+        if not comm.started:
+            early = self.waiting.pop(comm.rank, None)
+            if early is not None:
+                comm.transports.update(early.transports)
+            comm.channels = comm.channels or self.channels
+        if not comm.graphs:
+            comm.graphs = self.graphs
+        self.graphs = {}
+        comm.ring_channels = comm.ring_channels or self.ring_channels
+        self.channels = self.ring_channels = None
+
+    def of_rank(self, rank: int, nranks: int) -> Comm | None:
+        return next((c for c in reversed(self.all) if c.rank == rank and c.nranks == nranks), None)
+
+    def connect(self, own: int, other: int, devices: tuple[bytes, bytes], via: str, pairs: Pairs) -> bool:
+        for comm in reversed(self.all):
+            # Without "Init START" (up to 2.18.1) a finished communicator has all its connections.
+            if comm.fits(own, other, devices[0]) and not (comm.completed and not comm.started) and not comm.ended:
+                return comm.add(own, other, via, pairs)
+        if own not in self.waiting:
+            self.waiting[own] = Comm("", own, UNKNOWN, 0)
+        return self.waiting[own].add(own, other, via, pairs)
+
+    def graph(self, groups: tuple[bytes, ...]) -> None:
+        pattern, channels, intra, inter, here, there = groups
+        graph = Graph(int(pattern), int(channels), float(intra), float(inter), here.decode(), there.decode())
+        into = self.current.graphs if self.current is not None and not self.current.completed else self.graphs
+        into[graph.pattern] = graph
+
+    def paths_full(self) -> bool:
+        return len(self.paths) > 4096
+
+    def path(self, a: bytes, b: bytes, bandwidth: bytes, kind: bytes) -> None:
+        low, high = sorted((a.decode().lower(), b.decode().lower()))
+        if low != high:
+            self.paths[low, high] = GpuPath(low, high, float(bandwidth), kind.decode())
+
+    def record(self, source: str, spot: Spot) -> NcclProc:
+        for own, early in self.waiting.items():
+            home = next((c for c in reversed(self.all) if c.rank == own and c.nranks > max(map(max, early.transports), default=0)), None)
+            if home is not None:
+                for pair, names in early.transports.items():
+                    known = home.transports.get(pair, ())
+                    home.transports[pair] = (*known, *(n for n in names if n not in known))
+                continue
+            early.channels = self.channels
+            early.ring_channels = self.ring_channels
+            self.all.append(early)
+        if not self.all and (self.channels or self.ring_channels or self.graphs):
+            loose = Comm("", -1, UNKNOWN, 0)
+            loose.channels, loose.ring_channels, loose.graphs = self.channels, self.ring_channels, self.graphs
+            self.all.append(loose)
+        elif self.all and self.all[-1].channels is None:
+            self.all[-1].channels = self.channels
+            self.all[-1].ring_channels = self.all[-1].ring_channels or self.ring_channels
+            self.all[-1].graphs = self.all[-1].graphs or self.graphs
+        return NcclProc(
+            source=source,
+            host=self.host,
+            pid=self.pid,
+            version=self.version,
+            cuda_driver=self.cuda_driver,
+            env=self.env,
+            network=self.network,
+            nics=self.nics,
+            address=self.address,
+            interfaces=self.interfaces,
+            gdr=self.gdr,
+            dma_buf=self.dma_buf,
+            affinity=self.affinity,
+            fabric_state=self.fabric_state,
+            paths=tuple(self.paths.values()),
+            nvlink_gbs=self.nvlink_gbs,
+            ranks=tuple(c.record(spot) for c in self.all),
+        )

@@ -1,0 +1,42 @@
+"""`nccl-text` sections: NCCL's words in the mouth of a framework (PyTorch's `Last error:`, JAX, vLLM), without its prefix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpudoctor.facts.base import Fact, Loss
+from gpudoctor.facts.nccl import Nccl, NcclMessage
+from gpudoctor.nccl_messages import classify
+from gpudoctor.read.section import Section
+
+_RANK = re.compile(r"^\s*\[(?:rank|Rank ?)(\d+)\]")
+
+
+def parse(section: Section) -> Iterator[Fact | Loss]:
+    """One message a family: the same exception is printed by every layer above it."""
+    found: dict[tuple[str, str], NcclMessage] = {}
+    for line in section:
+        text = line.text.strip()
+        known = classify(text[:1000])
+        if known is None:
+            continue
+        family, fields = known
+        rank = _RANK.match(line.text)
+        found.setdefault(
+            (family.id, rank[1] if rank else ""),
+            NcclMessage(
+                family=family.id,
+                slug=family.slug,
+                tier=family.tier,
+                text=text[:500],
+                source=section.source,
+                line=line.number,
+                level="TEXT",
+                rank=int(rank[1]) if rank else None,
+                fields=fields,
+                origin={"*": section.at(line)},
+            ),
+        )
+    if found:
+        yield Nccl(messages=tuple(found.values()))
