@@ -1,0 +1,221 @@
+"""A job that waits for ever: what the framework's watchdog, its flight recorder and NCCL's RAS service say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+from gpudoctor.facts.base import Contradiction, Entry, Fact, merge_entry
+from gpudoctor.record import EMPTY, replace
+
+
+class Frame(NamedTuple):
+    """One line of a Python stack, innermost first."""
+
+    name: str
+    file: str
+    line: int | None
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.file}" + (f":{self.line}" if self.line is not None else "")
+
+
+class RankWork(Entry):
+    """What one rank's watchdog said of one process group.
+
+    rank: of the whole job. group_rank: within the group, all that torch before 2.2 prints.
+    seq, op, …: the collective that timed out here; None where this rank only heard of it.
+    last_enqueued, last_completed: counts of this group, 0 for none.
+    """
+
+    source: str
+    rank: int | None = None
+    group_rank: int | None = None
+    group: str | None = None  # its id; "0" is the default group, None where the line does not say
+    group_name: str | None = None
+    run: int = 0  # a job that was restarted prints everything again
+    last_enqueued: int | None = None
+    last_completed: int | None = None
+    seq: int | None = None
+    op: str | None = None
+    numel_in: int | None = None
+    numel_out: int | None = None
+    shape: str | None = None  # torch before 2.1 prints this in place of the counts
+    timeout_ms: int | None = None
+    ran_ms: int | None = None
+    timed_out: bool | None = None
+    told_by: int | None = None  # the rank whose time-out this one heard of
+    stuck_seconds: int | None = None  # its watchdog itself made no progress
+    error: str | None = None  # an asynchronous error of NCCL or CUDA
+    last_error: str | None = None  # NCCL's own last warning, as torch quotes it
+    frames: tuple[Frame, ...] | None = None
+
+    @property
+    def default_group(self) -> bool:
+        return self.group in (None, "0") or self.group_name == "default_pg"
+
+
+class Accused(Entry):
+    """Ranks that the framework itself names: desync report, monitoredBarrier, a store barrier that was not full."""
+
+    kind: str  # "behind", "unfinished", "never", "barrier"; "waits" and "all": a rank that waits, and how many there are
+    ranks: tuple[int, ...]
+    seq: int | None = None
+    world: int | None = None
+    joined: int | None = None
+
+
+class Death(Entry):
+    """A process that the launcher saw end."""
+
+    rank: int
+    exitcode: int  # negative: by that signal
+    host: str | None = None
+    first: bool = False  # torchrun's "first observed failure"
+
+
+class Watchdog(Fact):
+    """PyTorch's ProcessGroupNCCL, over all ranks and files."""
+
+    label: ClassVar[str] = "PyTorch's watchdog"
+
+    works: tuple[RankWork, ...] = ()
+    accused: tuple[Accused, ...] = ()
+    deaths: tuple[Death, ...] = ()
+
+    @classmethod
+    def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> Watchdog:
+        return cls(
+            joined_works(w for part in parts for w in part.works),
+            tuple(a for part in parts for a in part.accused),
+            tuple(d for part in parts for d in part.deaths),
+        )
+
+
+def joined_works(works: Iterable[RankWork]) -> tuple[RankWork, ...]:
+    """Lines of one rank and group become one entry, unless they tell of different time-outs: then the job ran again."""
+    slots: dict[tuple[Any, ...], list[RankWork]] = {}
+    for work in works:
+        runs = slots.setdefault((work.group, work.rank, None if work.rank is not None else work.group_rank), [])
+        for place, kept in enumerate(runs):
+            if _same_run(kept, work):
+                runs[place] = merge_entry(kept, work, "", _ignore)
+                break
+        else:
+            runs.append(work)
+    return tuple(replace(w, run=n) for runs in slots.values() for n, w in enumerate(runs))
+
+
+def _same_run(a: RankWork, b: RankWork) -> bool:
+    if a.rank is None and a.group_rank is None:
+        return a.seq == b.seq and a.op == b.op
+    return all(x is None or y is None or x == y for x, y in ((a.seq, b.seq), (a.op, b.op), (a.numel_in, b.numel_in)))
+
+
+def _ignore(_: Contradiction) -> None:
+    """Counters move between two lines of a rank: the first reading stays."""
+
+
+class Call(Entry):
+    """One entry of a flight recorder: a collective as one rank called it."""
+
+    group: str
+    seq: int
+    op: str | None = None  # "all_reduce"
+    sizes_in: str | None = None  # "[[4194304]]"
+    sizes_out: str | None = None
+    dtypes: str | None = None
+    state: str | None = None  # scheduled, started, completed
+    timeout_ms: int | None = None
+    frames: tuple[Frame, ...] = ()
+
+
+class GroupStatus(NamedTuple):
+    name: str | None
+    ranks: tuple[int, ...] | None  # of the whole job
+    last_enqueued: int | None
+    last_started: int | None
+    last_completed: int | None
+
+
+class Dump(Entry):
+    """One rank's flight recorder. The dump does not say whose it is: `rank` is taken from the file's name."""
+
+    source: str
+    rank: int | None = None
+    version: str | None = None
+    nccl_version: str | None = None
+    groups: Mapping[str, GroupStatus] = EMPTY
+    calls: tuple[Call, ...] = ()  # unfinished ones, and the last of every group
+    whole: bool = True
+
+
+class FlightRecorder(Fact):
+    label: ClassVar[str] = "PyTorch's flight recorder"
+
+    dumps: tuple[Dump, ...] = ()
+
+    @classmethod
+    def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> FlightRecorder:
+        return cls(tuple(d for part in parts for d in part.dumps))
+
+
+class RasRank(NamedTuple):
+    rank: int
+    host: str | None = None
+    pid: int | None = None
+    gpu: str | None = None
+    why: str | None = None  # what the answer says of it: "dead", "unresponsive", "no data", "status INIT", an error
+
+
+class RasCounts(NamedTuple):
+    """How far ranks have come in one kind of operation. `named`: those listed, out of `ranks`."""
+
+    operation: str
+    count: int
+    ranks: int
+    named: tuple[RasRank, ...]
+
+
+class RasComm(Entry):
+    """One communicator in RAS's answer; in a text answer only those with something to say."""
+
+    id: str | None = None  # its hash
+    size: int | None = None
+    status: str | None = None
+    errors: str | None = None
+    counts: tuple[RasCounts, ...] = ()
+    missing: tuple[RasRank, ...] = ()
+    failed: tuple[RasRank, ...] = ()
+
+
+class RasPeer(Entry):
+    """A process of the job that RAS lost (rank unknown: it has none of its own)."""
+
+    state: str  # "dead", "incomplete"
+    pid: int | None = None
+    host: str | None = None
+    gpus: str | None = None
+
+
+class RasAnswer(Entry):
+    source: str
+    nccl_version: str | None = None
+    processes: int | None = None
+    timeouts: int | None = None
+    comms: tuple[RasComm, ...] = ()
+    groups: tuple[RasComm, ...] = ()  # rows of the summary: status and errors by size
+    peers: tuple[RasPeer, ...] = ()
+    lost: int | None = None  # processes without data
+    dead: int | None = None
+
+
+class Ras(Fact):
+    label: ClassVar[str] = "NCCL's RAS service"
+    hint: ClassVar[str | None] = "echo verbose status | nc -w 5 localhost 28028"
+
+    answers: tuple[RasAnswer, ...] = ()
+
+    @classmethod
+    def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> Ras:
+        return cls(tuple(a for part in parts for a in part.answers))

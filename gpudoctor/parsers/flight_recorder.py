@@ -1,0 +1,208 @@
+"""A dump of PyTorch's flight recorder (pickle or JSON) to FlightRecorder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+from zlib import crc32
+
+from gpudoctor.facts.base import Fact, Loss
+from gpudoctor.facts.hang import Call, Dump, FlightRecorder, Frame, GroupStatus
+from gpudoctor.parsers import plain_pickle
+from gpudoctor.read.section import Section, Unparsable
+from gpudoctor.read.text import clean
+
+MAX_CALLS = 200_000
+MAX_RANK = 1 << 20
+KEPT = 64  # finished calls of one group, the last ones: a hang is where the ranks part, and that is at the end
+MAX_FRAMES = 48
+_RANK = re.compile(r"rank[_.-]?(\d{1,7})(?!\d)|(?<![\d.])(\d{1,7})(?:\.(?:pkl|pickle|json|bin|trace))?$", re.I)
+_STATES = ("scheduled", "started", "completed")
+
+
+def parse(section: Section) -> Iterator[Fact | Loss]:
+    said = _value(section)
+    if isinstance(said, list):
+        said = {"entries": said}  # torch before 2.3 wrote the list alone
+    if not isinstance(said, dict) or not isinstance(said.get("entries", []), list):
+        raise Unparsable(f"{section.source}: plain data, but no flight recorder's")
+    if not ("entries" in said or "pg_status" in said or "pg_config" in said):
+        raise Unparsable(f"{section.source}: plain data, but no flight recorder's")
+    entries = said.get("entries", [])
+    rank = rank_of(section.source)
+    if rank is None:
+        yield Loss(
+            f"whose flight recorder {section.source} is",
+            "the dump does not say its rank, and neither does the file's name (torch calls it PREFIX and the rank)",
+        )
+    calls = [c for c in (_call(section, place, e) for place, e in enumerate(entries[:MAX_CALLS])) if c is not None]
+    if len(calls) < len(entries):
+        yield Loss(f"{len(entries) - len(calls)} entries of {section.source}", "without a group or a sequence number")
+    name = os.path.basename(section.source)
+    shown = f"rank {rank}, from the file's name: the dump itself does not say" if rank is not None else name
+    yield FlightRecorder(
+        (
+            Dump(
+                source=section.source,
+                rank=rank,
+                version=_text(said.get("version")),
+                nccl_version=_text(said.get("comm_lib_version")) or _text(said.get("nccl_version")),
+                groups=_groups(said),
+                calls=_kept(calls),
+                origin={"*": section.spot("its name", shown)},
+            ),
+        )
+    )
+
+
+def rank_of(name: str) -> int | None:
+    """`nccl_trace_rank_3`, `flight-recorder-rank0.pkl`, `trace_12`: the last number that stands for a rank."""
+    found = [m for m in _RANK.finditer(os.path.basename(name))]
+    named = [m for m in found if m[1] is not None] or found
+    rank = int(named[-1][1] or named[-1][2]) if named else None
+    return rank if rank is not None and rank < MAX_RANK else None
+
+
+def _value(section: Section) -> Any:
+    data = section.content
+    if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError) as error:
+            at = getattr(error, "pos", None)
+            where = f" at character {at}" if at is not None else ""
+            raise Unparsable(f"{section.source}: its JSON is cut or damaged{where}") from error
+    try:
+        return plain_pickle.load(data)
+    except plain_pickle.Refused as reason:
+        raise Unparsable(f"{section.source}: this pickle was refused and nothing in it was run: {reason}") from reason
+
+
+def _call(section: Section, place: int, said: Any) -> Call | None:
+    if not isinstance(said, dict):
+        return None
+    # torch 2.2 has `seq_id`; point-to-point calls count apart and are matched by no other rank's number.
+    seq = _whole(said.get("collective_seq_id", said.get("seq_id")))
+    group = _group_of(said)
+    if seq is None or group is None:
+        return None
+    state = _text(said.get("state"))
+    op = _text(said.get("profiling_name"))
+    number = _whole(said.get("record_id"))
+    return Call(
+        group=group,
+        seq=0 if said.get("is_p2p") is True else seq,
+        op=op.partition(":")[2] or op if op else None,
+        sizes_in=_sizes(said.get("input_sizes")),
+        sizes_out=_sizes(said.get("output_sizes")),
+        dtypes=_words(said.get("input_dtypes")),
+        state=state if state in _STATES else None,
+        timeout_ms=_whole(said.get("timeout_ms")),
+        frames=_frames(said.get("frames")),
+        origin={"*": section.spot(f"entry {place if number is None else number}", _shown(said, seq))},
+    )
+
+
+def _shown(said: dict[str, Any], seq: int) -> str:
+    words = [_text(said.get("profiling_name")) or "a call", f"collective_seq_id {seq}", _text(said.get("state"))]
+    frame = next((f for f in _frames(said.get("frames")) if not _library(f)), None)
+    return ", ".join([*(w for w in words if w), *([f"called by {frame}"] if frame else [])])
+
+
+def _library(frame: Frame) -> bool:
+    return "/torch/" in frame.file or frame.file.startswith("<")
+
+
+def _group_of(said: dict[str, Any]) -> str | None:
+    """The group's id: it is the same on every rank, where `pg_id` counts a rank's own groups."""
+    named = said.get("process_group")
+    if isinstance(named, (list, tuple)) and named:
+        return _text(named[0])
+    return _text(said.get("pg_name")) or _text(said.get("pg_id"))
+
+
+def _groups(said: dict[str, Any]) -> dict[str, GroupStatus]:
+    status = said.get("pg_status")
+    config = said.get("pg_config")
+    status = status if isinstance(status, dict) else {}
+    config = config if isinstance(config, dict) else {}
+    out = {}
+    for key in list(dict.fromkeys((*config, *status)))[:4096]:
+        about, counts = config.get(key), status.get(key)
+        about = about if isinstance(about, dict) else {}
+        counts = counts if isinstance(counts, dict) else {}
+        out[_text(about.get("name")) or str(key)[:120]] = GroupStatus(
+            _text(about.get("desc")),
+            _ranks(about.get("ranks")),
+            *(_count(counts.get(f"last_{word}_collective")) for word in ("enqueued", "started", "completed")),
+        )
+    return out
+
+
+def _ranks(said: Any) -> tuple[int, ...] | None:
+    if isinstance(said, str) and len(said) < 1 << 16 and re.match(r"^\[[\d, ]*\]$", said):
+        found: list[Any] = re.findall(r"\d{1,7}", said)
+    elif isinstance(said, (list, tuple)):
+        found = list(said[: 1 << 16])
+    else:
+        return None
+    numbers = [int(n) for n in found if isinstance(n, str) or _whole(n) is not None]
+    return tuple(numbers) or None
+
+
+def _kept(calls: list[Call]) -> tuple[Call, ...]:
+    last: dict[str, int] = {}
+    kept = []
+    for call in reversed(calls):
+        if call.state != "completed" or last.get(call.group, 0) < KEPT:
+            last[call.group] = last.get(call.group, 0) + 1
+            kept.append(call)
+    return tuple(reversed(kept))
+
+
+def _frames(said: Any) -> tuple[Frame, ...]:
+    out = []
+    for frame in said[:MAX_FRAMES] if isinstance(said, (list, tuple)) else ():
+        if isinstance(frame, dict):
+            name, file = _text(frame.get("name")), _text(frame.get("filename"))
+            if name and file:
+                out.append(Frame(name, file, _whole(frame.get("line"))))
+    return tuple(out)
+
+
+def _sizes(said: Any) -> str | None:
+    """`[[4194304]]` as text: compared, never computed with."""
+    if not isinstance(said, (list, tuple)) or len(said) > 4096:
+        return None
+    parts = []
+    for shape in said:
+        numbers = shape if isinstance(shape, (list, tuple)) else [shape]
+        if len(numbers) > 64 or not all(_whole(n) is not None for n in numbers):
+            return None
+        parts.append("x".join(str(n) for n in numbers))
+    text = " ".join(parts)
+    return text if len(text) < 200 else f"{len(parts)} tensors (checksum {crc32(text.encode()):08x})"
+
+
+def _words(said: Any) -> str | None:
+    if not isinstance(said, (list, tuple)) or len(said) > 4096:
+        return None
+    return " ".join(dict.fromkeys(_text(w) or "?" for w in said))[:120] or None
+
+
+def _whole(said: Any) -> int | None:
+    return said if isinstance(said, int) and not isinstance(said, bool) and 0 <= said < 1 << 63 else None
+
+
+def _count(said: Any) -> int | None:
+    """A count of finished or begun calls; -1 is torch's word for none (or for not measured)."""
+    return None if said == -1 else _whole(said)
+
+
+def _text(said: Any) -> str | None:
+    if isinstance(said, int) and not isinstance(said, bool) and 0 <= said < 1 << 63:
+        return str(said)
+    return clean(said[:300]).strip() or None if isinstance(said, str) else None

@@ -1,0 +1,301 @@
+"""Lines of PyTorch's ProcessGroupNCCL about collectives that did not end, torch 1.8 to today, to Watchdog.
+
+A section holds telling lines with their neighbours, all with their prefixes: `[rank3]:` is the rank in the whole job,
+`[Rank 1]` and `[PG ID 2 PG GUID 5(tp) Rank 1]` the rank within a process group. Terminals break these long lines
+anywhere and several ranks write at once, so a line is tried alone and then with its neighbours; what does not fit the
+form in every character is not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from gpudoctor.facts.base import Fact, Loss
+from gpudoctor.facts.hang import Accused, Death, Frame, RankWork, Watchdog, joined_works
+from gpudoctor.model import Evidence
+from gpudoctor.read.section import Line, Section, Unparsable
+
+MAX_RANK = 1 << 20
+_PREFIX = r"(?:\[(?P<group>PG [^\[\]]{0,160}?)?Rank (?P<rank>\d{1,7})\]:?\s{0,2})?"
+_WORK = (
+    r"WorkNCCL\((?:SeqNum=(?P<seq>\d{1,18}),\s?)?OpType=(?P<op>\w{1,40})"
+    r"(?:,\s?TensorShape=\[(?P<shape>[\d, ]{0,200})\])?(?:,\s?NumelIn=(?P<numel_in>\d{1,18}),\s?NumelOut=(?P<numel_out>\d{1,18}))?"
+    r"(?:,\s?Timeout\(ms\)=(?P<timeout_ms>\d{1,12}))?\)"
+)
+_TIMEOUT = re.compile(
+    _PREFIX + r"(?:Watchdog caught|Caught) collective operation timeout:\s?" + _WORK
+    + r"(?:\s?ran for (?P<ran_ms>\d{1,12})\s?milliseconds)?"
+)
+_BLOCKING = re.compile(_PREFIX + r"Work\s" + _WORK + r"\s?timed out in blocking wait")
+_COUNTS = re.compile(
+    _PREFIX + r"(?P<said>[^\[\]\n]{0,700}?)\b[Ll]ast enqueued (?:NCCL )?work:\s?(?P<enqueued>-1|\d{1,18}),\s?last completed (?:NCCL )?work:\s?"
+    r"(?P<completed>-1|\d{1,18})(?P<end>[^\d]|$)"
+)
+_AT_WORK = re.compile(r"(?:Timeout at NCCL work|detected by watchdog at work(?: sequence id)?):\s?(?P<seq>\d{1,18})(?!\d)")
+_TOLD_BY = re.compile(r"from\s{1,3}rank (\d{1,7})(?!\d)")
+_ASYNC = re.compile(
+    _PREFIX + r"(?:Collective\s" + _WORK + r"\s?raised the following async exception:|[Ff]ound async exception when checking for NCCL errors:"
+    r"|(?:Process group|NCCL) watchdog thread terminated with exception:)\s?(?P<error>(?:NCCL|CUDA) error[^\n]{0,400})"
+)
+_STUCK = re.compile(_PREFIX + r"(?:ProcessGroupNCCL's|NCCL's|NCCL) watchdog got stuck for (?P<seconds>\d{1,9}) seconds")
+_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("operation timeout", _TIMEOUT),
+    ("blocking wait", _BLOCKING),
+    ("last enqueued", _COUNTS),
+    ("Last enqueued", _COUNTS),
+    ("async exception", _ASYNC),
+    ("terminated with exception", _ASYNC),
+    ("watchdog got stuck", _STUCK),
+)
+_TELLING = re.compile(r"WorkNCCL|Watchdog|watchdog|NCCL work|enqueued|async exception|blocking wait|operation timeout")
+_BEFORE = re.compile(r"\[rank ?(\d{1,7})\]:?\s{0,2}(?:\[[^\[\]]{0,120}\]\s{0,2})?[^\[\]]{0,160}\Z")
+_STRICTLY_BEFORE = re.compile(r"\[rank ?(\d{1,7})\]:?\s{0,2}(?:\[[^\[\]]{0,120}\]\s{0,2})?\Z")
+_OWN_FILE = re.compile(r"ProcessGroupNCCL\.cpp:\d+\]|ProcessGroupNCCL's|WorkNCCL\(")
+_GUID = re.compile(r"GUID (\w{1,60})")
+_ID = re.compile(r"PG (?:ID )?(\d{1,9})\b")
+_NAME = re.compile(r"\(([^()]{1,80})\)")
+_FRAME = re.compile(r"^\s*#(\d{1,3}) (\S.{0,150}?) from (\S.{0,300}?):(\d{1,7})\s*$")
+_LAST_ERROR = re.compile(r"^\s*(?:\[rank ?\d+\]:\s?)?Last error:\s*(.{0,400})$")
+# How a line may have been broken: lines before, lines after, and what stood where the break is.
+_WINDOWS = ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (1, 2), (0, 3), (2, 2), (0, 4), (1, 4), (3, 3))
+MAX_JOINED = 4000
+
+# --- what the framework itself says of other ranks
+_BARRIER = re.compile(r"Ranks? (\d[\d, ]{0,20000}) failed to pass monitoredBarrier in \d+ ms")
+_STORE = re.compile(
+    r"store[ -]based barrier on rank:? (\d{1,7}), for key: \S{1,120} \(world_size=(\d{1,7}), (?:worker_count|num_workers_joined)=(\d{1,7})\b"
+)
+_BEHIND = re.compile(r"\[(\d[\d, ]{0,20000})\] finished collective #(\d{1,18}), but didn't join collective #(\d{1,18}) ")
+_UNFINISHED = re.compile(r"\[(\d[\d, ]{0,20000})\] joined but didn't finish collective #(\d{1,18}) ")
+_NEVER = re.compile(r"ranks? \[(\d[\d, ]{0,20000})\] are the lagging ranks")
+_DEATH_RANK = re.compile(r"^\s*(?:\[rank ?\d+\]:\s?)?rank\s{1,8}: (\d{1,7}) \(local_rank: \d+\)\s*$")
+_DEATH_CODE = re.compile(r"exitcode\s{1,8}: (-?\d{1,4}) \(pid: \d+\)")
+_DEATH_HOST = re.compile(r"^\s*host\s{1,8}: (\S{1,120})\s*$")
+
+
+class _Hit(NamedTuple):
+    """A pattern that fits, and the text it fits in (several lines where the terminal broke it)."""
+
+    match: re.Match[str]
+    text: str
+    borrowed: bool  # begins in a line before the one that was asked about
+    last: int  # place of the last line
+
+
+def parse(section: Section) -> Iterator[Fact | Loss]:
+    lines = section.lines
+    works: list[RankWork] = []
+    accused: list[Accused] = []
+    deaths: list[Death] = []
+    ours = False
+    for place, line in enumerate(lines):
+        ours = ours or _OWN_FILE.search(line.text) is not None
+        if _TELLING.search(line.text):
+            for hit in _hits(lines, place):
+                work = _work(section, lines, place, hit)
+                if work is not None:
+                    works.append(work)
+        accused.extend(_accused(section, line))
+        death = _death(section, lines, place)
+        if death is not None:
+            deaths.append(death)
+    works = _placed(works)
+    if not (ours or works or accused or deaths):
+        raise Unparsable(f"{section.source}: words of PyTorch's watchdog, but none of its lines is whole")
+    yield Watchdog(joined_works(works), tuple(dict.fromkeys(accused)), tuple(dict.fromkeys(deaths)))
+
+
+def _hits(lines: tuple[Line, ...], place: int) -> Iterator[_Hit]:
+    """Every pattern once, in the smallest window in which it fits together with whose line it is."""
+    done: set[re.Pattern[str]] = set()
+    partial: dict[re.Pattern[str], _Hit] = {}
+    for before, after in _WINDOWS:
+        first, last = place - before, place + after
+        if first < 0 or last >= len(lines) or lines[last].number - lines[first].number != last - first:
+            continue
+        texts = [line.text for line in lines[first : last + 1]]
+        if len(texts) > 1 and sum(map(len, texts)) > MAX_JOINED:
+            continue
+        for glue in ("", " ") if len(texts) > 1 else ("",):
+            text = glue.join(texts)
+            start = sum(len(t) + len(glue) for t in texts[:before])
+            for word, pattern in _PATTERNS:
+                if pattern in done or word not in text:
+                    continue
+                match = _fits(pattern, text, (start, start + len(texts[before])), lines[last].cut)
+                if match is None:
+                    continue
+                hit = _Hit(match, text, before > 0, last)
+                known = match["rank"] is not None or _rank_before(hit) is not None
+                if known and (pattern is not _TIMEOUT or match["ran_ms"]):
+                    done.add(pattern)
+                    yield hit
+                elif pattern not in partial or known and _rank_before(partial[pattern]) is None and not partial[pattern].match["rank"]:
+                    partial[pattern] = hit
+        if len(done) == len(set(p for _, p in _PATTERNS)):
+            return
+    yield from (hit for pattern, hit in partial.items() if pattern not in done)
+
+
+def _fits(pattern: re.Pattern[str], text: str, own: tuple[int, int], cut: bool) -> re.Match[str] | None:
+    """The last place where it fits; part of it must stand in the line that is asked about, from `own[0]` to `own[1]`."""
+    found = None
+    for match in pattern.finditer(text):
+        if match.start() < own[1] and match.end() > own[0]:
+            found = match
+    if found is not None and cut and found.end() >= len(text) and pattern in (_COUNTS, _ASYNC):
+        return None  # the number or the sentence may go on
+    return found
+
+
+def _rank_before(hit: _Hit) -> int | None:
+    """The `[rankN]:` that this text follows, with nothing between but glog's prefix and an exception's name.
+
+    Where the line before was needed to make sense of this one, nothing else may stand between.
+    """
+    found = (_STRICTLY_BEFORE if hit.borrowed else _BEFORE).search(hit.text, max(0, hit.match.start() - 400), hit.match.start())
+    return _rank(found[1]) if found else None
+
+
+def _rank(digits: str | None) -> int | None:
+    return int(digits) if digits is not None and int(digits) < MAX_RANK else None
+
+
+def _work(section: Section, lines: tuple[Line, ...], place: int, hit: _Hit) -> RankWork | None:
+    match = hit.match
+    said = match.groupdict()
+    group, name = _group(said.get("group"))
+    inside = _rank(said.get("rank"))
+    overall = _rank_before(hit)
+    if overall is None and (group in (None, "0") or name == "default_pg"):
+        overall = inside
+    line = lines[place]
+    fields: dict[str, Any] = {
+        "source": section.source,
+        "rank": overall,
+        "group_rank": inside,
+        "group": group,
+        "group_name": name,
+        "origin": {"*": Evidence(section.source, f"line {line.number}", match[0].strip()[:240])},
+    }
+    if match.re in (_TIMEOUT, _BLOCKING):
+        fields |= {k: int(said[k]) for k in ("seq", "numel_in", "numel_out", "timeout_ms", "ran_ms") if said.get(k)}
+        fields |= {"op": said["op"], "shape": said["shape"], "timed_out": True}
+    elif match.re is _COUNTS:
+        if _continues(lines, hit):
+            return None
+        at = _AT_WORK.search(said["said"])
+        told = _TOLD_BY.search(said["said"])
+        fields |= {
+            "last_enqueued": max(0, int(said["enqueued"])),
+            "last_completed": max(0, int(said["completed"])),
+            "seq": int(at["seq"]) if at else None,
+            "told_by": _rank(told[1]) if told else None,
+            "frames": _frames(lines, place),
+        }
+    elif match.re is _ASYNC:
+        fields |= {"error": said["error"].strip(), "last_error": _last_error(lines, place)}
+        fields |= {"seq": int(said["seq"]) if said.get("seq") else None, "op": said.get("op")}
+    else:
+        fields["stuck_seconds"] = int(said["seconds"])
+    return RankWork(**fields)
+
+
+def _continues(lines: tuple[Line, ...], hit: _Hit) -> bool:
+    """A count that ends its line, with nothing but digits on the next: the terminal may have cut the number in two."""
+    if hit.match["end"] or hit.last + 1 >= len(lines):
+        return False
+    return lines[hit.last + 1].text.strip().isdigit() and lines[hit.last + 1].number == lines[hit.last].number + 1
+
+
+def _group(said: str | None) -> tuple[str | None, str | None]:
+    """`PG ID 2 PG GUID 5(tp) ` -> ("5", "tp"): the GUID is the same on every rank, the id counts a rank's own groups."""
+    if not said:
+        return None, None
+    guid, number, name = _GUID.search(said), _ID.search(said), _NAME.search(said)
+    named = name[1] if name and name[1] not in ("undefined", "") else None
+    return (guid[1] if guid else number[1] if number else None), named
+
+
+def _frames(lines: tuple[Line, ...], place: int) -> tuple[Frame, ...] | None:
+    """The stack that follows within a few lines, counted from #0 without a gap."""
+    out: list[Frame] = []
+    for line in lines[place + 1 : place + 25]:
+        found = None if line.cut else _FRAME.match(line.text)
+        if found is not None and int(found[1]) == len(out):
+            out.append(Frame(found[2], found[3], int(found[4])))
+        elif found is not None or out or "detected by watchdog" in line.text:
+            break
+    return tuple(out) or None
+
+
+def _last_error(lines: tuple[Line, ...], place: int) -> str | None:
+    for at in range(place + 1, min(place + 6, len(lines))):
+        found = _LAST_ERROR.match(lines[at].text)
+        if found is not None:
+            text = found[1].strip() or (lines[at + 1].text.strip() if at + 1 < len(lines) and not lines[at + 1].cut else "")
+            return text[:400] or None
+    return None
+
+
+def _placed(works: list[RankWork]) -> list[RankWork]:
+    """Lines that name only `[Rank N]`, or no rank, go to the entry of the same time-out that says more."""
+    from gpudoctor.record import replace
+
+    known = [w for w in works if w.rank is not None or w.group_rank is not None]
+    out = []
+    for work in works:
+        if work.rank is None and work.group_rank is None:
+            if any((k.seq, k.op, k.numel_in) == (work.seq, work.op, work.numel_in) for k in known):
+                continue
+        elif work.group is None:
+            own = [k for k in known if k.group is not None and k.rank is not None and k.rank == work.rank]
+            same = [k for k in own if work.seq is None or k.seq is None or k.seq == work.seq]
+            groups = {k.group: k for k in same}
+            exact = {k.group: k for k in same if k.seq is not None and k.seq == work.seq}
+            chosen = exact if len(exact) == 1 else groups
+            if len(chosen) == 1:
+                (other,) = chosen.values()
+                work = replace(work, group=other.group, group_name=other.group_name)
+        out.append(work)
+    return out
+
+
+def _ranks(said: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d{1,7}", said) if int(n) < MAX_RANK)
+
+
+def _accused(section: Section, line: Line) -> Iterator[Accused]:
+    if "arrier" not in line.text and "collective #" not in line.text and "lagging" not in line.text:
+        return
+    origin = {"*": section.at(line)}
+    for pattern, kind in ((_BEHIND, "behind"), (_UNFINISHED, "unfinished"), (_NEVER, "never"), (_BARRIER, "barrier")):
+        found = pattern.search(line.text)
+        if found is not None:
+            number = int(found[3]) if pattern is _BEHIND else int(found[2]) if pattern is _UNFINISHED else None
+            yield Accused(kind=kind, ranks=_ranks(found[1]), seq=number, origin=origin)
+    store = _STORE.search(line.text)
+    if store is not None:
+        yield Accused(kind="waits", ranks=_ranks(store[1]), world=int(store[2]), joined=int(store[3]), origin=origin)
+
+
+def _death(section: Section, lines: tuple[Line, ...], place: int) -> Death | None:
+    """torchrun's table: host, rank and exitcode on three lines, under "Root Cause" for the first one seen."""
+    found = _DEATH_CODE.search(lines[place].text)
+    if found is None:
+        return None
+    above = lines[max(0, place - 3) : place]
+    ranks = [m for m in (_DEATH_RANK.match(line.text) for line in above) if m is not None]
+    hosts = [m for m in (_DEATH_HOST.match(line.text) for line in above) if m is not None]
+    if not ranks or int(ranks[-1][1]) >= MAX_RANK:
+        return None
+    first = any("first observed failure" in line.text for line in lines[max(0, place - 6) : place])
+    return Death(
+        rank=int(ranks[-1][1]),
+        exitcode=int(found[1]),
+        host=hosts[-1][1] if hosts else None,
+        first=first,
+        origin={"*": section.at(lines[place])},
+    )
