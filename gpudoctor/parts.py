@@ -1,7 +1,9 @@
 """What is known of a GPU model: board form, NVLinks, peer-to-peer class. By PCI device id, or by name alone.
 
-The table is `data/parts.tsv`, one row per model with its source and date. Names there are normalised (`normalised`);
-a trailing `*` matches any continuation, so that `Tesla V100-SXM2-32GB-LS` is found by `v100 sxm2*`.
+The table is `data/parts.tsv`, one row per model. `source` begins with the list in which the ids stand; what follows backs
+the NVLinks and the peer-to-peer class, after `unverified:` what no source read for it backs. `date` is the list's. Names
+there are normalised (`normalised`); a trailing `*` matches any continuation, so that `Tesla V100-SXM2-32GB-LS` is found by
+`v100 sxm2*`.
 """
 
 from __future__ import annotations
@@ -28,15 +30,12 @@ class Part(KeyedRecord):
 
     names: tuple[str, ...]
     form: str | None  # "SXM", "PCIe", "NVL", "superchip", "display"
-    pcie_gen: int | None
-    width: int | None
     nvlink_gen: int | None  # None: the part has no NVLink
     links: int | None  # links that are up when everything is; a bridged card may list more that never are
     pair_links: tuple[int, ...]  # links to one neighbour on boards that are whole: NV12 behind switches, NV4 in a mesh of four
     link_gbs: float | None  # GB/s, one link, one direction
     required: bool  # the board joins all links: one that is down is a fault
     p2p_class: str | None  # PCIE, BRIDGE_ONLY, NONE; None unknown
-    compute_capability: str | None
     source: str
     date: str
 
@@ -108,19 +107,16 @@ def _index() -> tuple[dict[str, str], dict[str, str]]:
 
 @lru_cache(maxsize=64)
 def _part(row: str) -> Part:
-    _, names, form, gen, width, nvlink, links, pair, gbs, required, p2p, capability, source, date = row.split("\t")
+    _, names, form, nvlink, links, pair, gbs, required, p2p, source, date = row.split("\t")
     return Part(
         names=tuple(filter(None, names.split(";"))),
         form=form or None,
-        pcie_gen=int(gen) if gen else None,
-        width=int(width) if width else None,
         nvlink_gen=int(nvlink) if nvlink else None,
         links=int(links) if links else None,
         pair_links=tuple(int(n) for n in pair.split(",") if n),
         link_gbs=float(gbs) if gbs else None,
         required=required == "y",
         p2p_class=p2p or None,
-        compute_capability=capability or None,
         source=source,
         date=date,
     )
