@@ -51,8 +51,8 @@ NCCL_ENV = Cause(
             "fewer channels than this starve NVLink",
             4,
             "channels",
-            "measured on two H200: 347 GB/s with 24 channels, 289 with 16; NCCL uses 2 and more on PCIe alone",
-            "2026-07",
+            "our choice; measured on two H200: 347 GB/s with 24 channels, 289 with 16; NCCL itself takes 4 over shared memory",
+            "2026-11",
         ),
     ),
 )

@@ -138,7 +138,7 @@ def _mismatch(
         gpu.subject,
         words,
         evidence,
-        cost="host copies, launches and NCCL's host buffers cross the socket link; usually 1 to 10 percent of a step",
+        cost="host copies, launches and NCCL's host buffers cross the socket link; by PyTorch's documentation usually 1 to 10 percent",
         remediation=(
             *_launch(gpu, nodes, near),
             Step(
@@ -282,6 +282,6 @@ def _no_node(gpu: Gpu, count: int, evidence: Evidence, guest: bool) -> Finding:
         f"{gpu.label}: {who} names no NUMA node for it, and {count} nodes have CPUs. Threads and buffers may land on "
         "the far one.",
         (evidence,),
-        cost="up to the share of traffic that crosses the socket link; usually 1 to 10 percent of a step",
+        cost="up to the share of traffic that crosses the socket link; by PyTorch's documentation usually 1 to 10 percent",
         remediation=tuple(steps),
     )

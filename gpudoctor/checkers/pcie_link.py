@@ -42,7 +42,7 @@ from gpudoctor.model import (
 
 HALF = Threshold(
     "share of the lanes at or below which a link that carries traffic between GPUs is an error", 0.5, "of the lanes",
-    "half the lanes are half the rate (PCI Express Base Specification); a quarter lost is already an error here", "2026-11-29",
+    "our choice: half the lanes are half the rate", "2026-11",
 )  # fmt: skip
 
 WIDTH = Cause(

@@ -40,7 +40,7 @@ from gpudoctor.model import (
 
 NARROW = Threshold(
     "lanes at or below which a slot that carries traffic between GPUs is an error", 4, "lanes",
-    "four lanes are a quarter of a x16 card's rate (PCI Express Base Specification)", "2026-11-29",
+    "our choice: four lanes are a quarter of a x16 card's rate", "2026-11",
 )  # fmt: skip
 
 SLOT_WIDTH = Cause(

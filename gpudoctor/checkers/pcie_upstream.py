@@ -19,7 +19,7 @@ from gpudoctor.record import Record
 
 QUARTER = Threshold(
     "share of the GPU's own link at or below which a hop that carries traffic between GPUs is an error", 0.25, "of GB/s",
-    "the severity rule: error where a quarter or more is lost; a hop is shared by design, so only a quarter left counts", "2026-11-29",
+    "our choice: a hop is shared by design, so only a quarter left counts as an error", "2026-11",
 )  # fmt: skip
 
 UPSTREAM = Cause(

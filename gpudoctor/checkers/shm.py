@@ -33,15 +33,15 @@ SHM = Cause(
             "a mount smaller than this is too small",
             1024,
             "MiB",
-            "NCCL user guide, troubleshooting: --shm-size=1g",
+            "NCCL 2.30.7 user guide, troubleshooting, shared memory: --shm-size=1g",
             "2026-06",
         ),
         Threshold(
             "less free than this is full",
             64,
             "MiB",
-            "Docker's default size, with which NCCL fails to start on several GPUs",
-            "2026-06",
+            "our choice: what Docker gives a container by default (--shm-size)",
+            "2026-11",
         ),
     ),
 )

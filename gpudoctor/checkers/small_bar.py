@@ -18,7 +18,7 @@ from gpudoctor.model import CERTAIN, NOTE, WARNING, CannotTell, Cause, Finding, 
 MIB = 1 << 20
 LEGACY = Threshold(
     "BAR1 at or below which it is small whatever the memory", 256, "MiB",
-    "the fixed aperture of cards without Resizable BAR; no supported GPU has so little memory", "2026-11-29",
+    "our choice: the window of cards without Resizable BAR; no supported GPU has so little memory", "2026-11",
 )  # fmt: skip
 
 SMALL_BAR = Cause(

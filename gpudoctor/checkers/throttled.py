@@ -29,8 +29,8 @@ THROTTLED = Cause(
             "difference of power limits that counts",
             2,
             "% of the highest peer's",
-            "limits are set in whole watts; smaller differences are rounding",
-            "2026-07",
+            "our choice: limits are set in whole watts; smaller differences are rounding",
+            "2026-11",
         ),
     ),
 )

@@ -19,7 +19,7 @@ _GTS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 # Bytes per second and lane that are left of it after line coding (8b/10b, 128b/130b, FLIT mode).
 _LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 _WIDTHS = (1, 2, 4, 8, 12, 16, 32)
-# Traffic of a fifth of what the link can carry as it is now: no driver leaves a link asleep under that.
+# Our choice: traffic of a fifth of what the link can carry as it is now. No reading of an idle link comes near it.
 _BUSY_SHARE = 0.2
 _VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "host-vsga"}
 _FABRIC = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
