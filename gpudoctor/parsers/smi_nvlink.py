@@ -26,7 +26,8 @@ _SPEED = lazy(r"^(\d+(?:\.\d+)?) ?GB/s")
 _REMOTE = lazy(r"^(?:Remote Device )?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?:: Link \d+)?\s*$")
 _COUNTER = lazy(r"([A-Z][A-Za-z/ ]*?(?: Errors?| events| discards)): (\d+)")
 _DOTS = lazy(r"^\s*(?:\[(?:\.{2,}|…)\]|\.{3,}|…)\s*$")
-_ALL_INACTIVE = "Unable to retrieve NVLink information as all links are inactive"
+# Its spelling differs by driver: NVLink or Nvlink, inactive or inActive.
+_ALL_INACTIVE = lazy(r"Unable to retrieve NVLink information as all links are inactive", re.I)
 _MAX_LINK = 64  # no part has more than 18; a hostile range is not spelled out
 _OLD = {"Replay": "replay", "Recovery": "recovery", "CRC": "crc"}
 # NVLink5 (drivers from 570) has other counters. FEC, BER and raw lane counts grow on a healthy link and are left out.
@@ -69,7 +70,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         elif _DOTS.match(line.text):
             if gpus:
                 gpus[-1].elided = True
-        elif _LINKS.match(line.text) or _ALL_INACTIVE in line.text:
+        elif _LINKS.match(line.text) or _ALL_INACTIVE.search(line.text):
             states = True
             if gpus:
                 _take(section, gpus[-1], line)
@@ -119,7 +120,7 @@ def _numbers(text: str) -> list[int]:
 
 def _take(section: Section, gpu: _Gpu, line: Line) -> None:
     gpu.rows += 1
-    if _ALL_INACTIVE in line.text:
+    if _ALL_INACTIVE.search(line.text):
         gpu.all_inactive = section.at(line)
         return
     found = _LINKS.match(line.text)

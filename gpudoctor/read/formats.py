@@ -125,11 +125,11 @@ FORMATS: tuple[Format, ...] = (
     # `nvidia-smi -L` and every form of `nvidia-smi nvlink` begin alike: a line per GPU. The parser tells them apart.
     Format(
         "smi-nvlink",
-        ("(UUID: ", "Unable to retrieve NVLink", "NVLE: "),
+        ("(UUID: ", "Unable to retrieve NVLink", "Unable to retrieve Nvlink", "NVLE: "),
         r"^\s*GPU \d+: .{2,80}\(UUID: |^\s*GPU \d+: (?:NVIDIA|Tesla|Quadro|GeForce|GRID)\s[\w ./()-]{1,60}$"
         rf"|^\s*Links? \d+(?:-\d+)?(?:, ?\d+(?:-\d+)?)*: ?{_LINK_VALUE}|^\s*Link \d+, \w[\w ]{{3,50}}: \w"
-        r"|Unable to retrieve NVLink information",
-        r"^\s*GPU \d+: |^\s*Links? \d+(?:-\d+)?(?:, ?\d+(?:-\d+)?)*[:,] ?\S|^\s*(?:\[?\.{3,}\]?|…)\s*$|Unable to retrieve NVLink|^\s*NVLE:|^\s*Firmware Version:|^\s*MIG .+\(UUID",
+        r"|Unable to retrieve N[Vv][Ll]ink information",
+        r"^\s*GPU \d+: |^\s*Links? \d+(?:-\d+)?(?:, ?\d+(?:-\d+)?)*[:,] ?\S|^\s*(?:\[?\.{3,}\]?|…)\s*$|^\s*NVML: |Unable to retrieve N[Vv][Ll]ink|^\s*Device does not (?:have|support)|^\s*NVLE:|^\s*Firmware Version:|^\s*MIG .+\(UUID",
         hints=(r"Links? \d", r"GPU \d+: [NTQG]"),
     ),
     # PyTorch's report on an environment; its lscpu part is a section of its own.

@@ -96,8 +96,8 @@ class Recogniser(Passing):
         telling = self._telling.search(text) is not None
         label, host = None, self.host
         labelled = label_of(text)
-        # `nvidia-nvswitch3: SXid …` is a kernel message, not a line of a host of that name.
-        if labelled and not labelled[0].startswith("nvidia-"):
+        # `nvidia-nvswitch3: SXid …` is a kernel message, `NVML: Unable to …` the library's: no lines of hosts of that name.
+        if labelled and not labelled[0].startswith(("nvidia-", "NVML")):
             if labelled[0] in self._open or telling and labelled[1] and self._starting(labelled[1]):
                 label, text = labelled
                 if _HOSTLIKE.match(label):

@@ -106,6 +106,20 @@ def test_all_inactive_in_nvidia_smis_words():
     assert got.about(0).no_nvlink is None and not got.of(0)
 
 
+@pytest.mark.parametrize("words", ["NVLink information as all links are inActive", "Nvlink information as all links are inActive"])
+def test_all_inactive_as_other_drivers_spell_it(words):
+    (section,) = recognise(HEAD + f"NVML: Unable to retrieve {words}\n" + NEXT + "\t Link 0: 25 GB/s\n")  # synthetic
+    got = links(section.text)
+    assert (got.about(0).all_inactive, got.about(1).all_inactive) == (True, None)
+
+
+def test_a_part_without_nvlink_between_others_does_not_end_the_list():
+    # synthetic
+    (section,) = recognise(HEAD + "Device does not have or support Nvlink\n" + NEXT + "\t Link 0: 25 GB/s\n")
+    got = links(section.text)
+    assert [(x.gpu, x.link, x.active) for x in got] == [(1, 0, True)] and not got.about(0).all_inactive
+
+
 @pytest.mark.parametrize("dots", ["[...]", "....", "…", "         [...]"])
 def test_links_that_the_author_left_out(dots):
     text = "$ nvidia-smi nvlink -s\n" + HEAD + f"\t Link 0: 25 GB/s\n{dots}\n\t Link 11: 25 GB/s\n" + NEXT + "\t Link 0: 25 GB/s\n"
