@@ -199,7 +199,7 @@ def _steps(words: str, other_driver: bool) -> tuple[Step, ...]:
         return (
             Step(
                 "Keep the in-tree driver off the cards",
-                "printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' | sudo tee "
+                "printf 'blacklist nouveau\\nblacklist nova_core\\noptions nouveau modeset=0\\n' | sudo tee "
                 "/etc/modprobe.d/blacklist-nouveau.conf; sudo update-initramfs -u || sudo dracut -f",
                 "reversible",
             ),

@@ -104,7 +104,7 @@ def _steps(container: str | None) -> tuple[Step, ...]:
             Step(
                 "Kubernetes has no field for it: raise the limit of the container runtime on the node, or give the "
                 "container IPC_LOCK (securityContext.capabilities.add)",
-                "sudo systemctl edit containerd   # [Service] LimitMEMLOCK=infinity",
+                "sudo systemctl edit containerd   # [Service] LimitMEMLOCK=infinity; then: sudo systemctl restart containerd",
                 "disruptive",
                 verify,
             ),
@@ -123,7 +123,7 @@ def _steps(container: str | None) -> tuple[Step, ...]:
         ),
         Step(
             "For jobs of a scheduler: its daemon hands its own limit on (Slurm: slurmd)",
-            "sudo systemctl edit slurmd   # [Service] LimitMEMLOCK=infinity",
+            "sudo systemctl edit slurmd   # [Service] LimitMEMLOCK=infinity; then: sudo systemctl restart slurmd",
             "disruptive",
             "srun bash -c 'ulimit -l'",
         ),

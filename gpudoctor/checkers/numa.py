@@ -254,7 +254,7 @@ def _no_node(gpu: Gpu, count: int, evidence: Evidence, guest: bool) -> Finding:
     steps = [
         Step(
             "Find the near node by measuring host copies from each (the node with the higher rate is the near one)",
-            f"for n in $(seq 0 {count - 1}); do numactl --cpunodebind=$n --membind=$n nvbandwidth -t "
+            f"for n in $(seq 0 {count - 1}); do numactl --cpunodebind=$n --membind=$n nvbandwidth -d -t "
             "host_to_device_memcpy_ce; done",
         ),
         Step(

@@ -183,7 +183,7 @@ def _regkey_steps() -> tuple[Step, ...]:
         Step("Find the key: look for P2P in the module's options", "grep -rn -i RegistryDwords /etc/modprobe.d /proc/driver/nvidia/params"),
         Step(
             "Remove it, then load the module anew when nothing uses a GPU, or reboot",
-            "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia",
+            "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia_peermem nvidia; sudo modprobe nvidia",
             "disruptive",
             "nvidia-smi topo -p2p r",
         ),
