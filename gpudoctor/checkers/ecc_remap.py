@@ -98,7 +98,7 @@ def _counters(gpu: Gpu, said: _Said) -> None:
         said.add(WARNING, "faulty memory pages wait for a reset to be retired", (gpu.at("retired_pending"),), "remap")
     pages = (gpu.retired_single or 0) + (gpu.retired_double or 0)
     if pages >= _PAGES.value:
-        words = f"{pages} memory pages are retired, and the table for them holds 64"
+        words = f"{pages} memory pages are retired; NVIDIA's DCGM fails a GPU at 63"
         said.add(WARNING, words, (gpu.at("retired_single"), gpu.at("retired_double")), "replace")
     elif gpu.retired_double:
         said.add(NOTE, f"{gpu.retired_double} memory pages were retired after double-bit errors", (gpu.at("retired_double"),), "watch")

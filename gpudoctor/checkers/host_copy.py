@@ -103,6 +103,11 @@ def _part(copy: HostCopy, gpus: Gpus | None) -> str | None:
     return (gpu.device_id or gpu.name if gpu is not None else None) or copy.name
 
 
+def _near(gpu: Gpu | None) -> str:
+    """What binds a command to the GPU's node; nothing where the node is not known."""
+    return f"numactl --cpunodebind={gpu.numa_node} " if gpu is not None and gpu.numa_node is not None else ""
+
+
 def _finding(copy: HostCopy, gpu: Gpu | None, worst: tuple[float, float, float, str, str]) -> Finding:
     share, rate, expected, way, by = worst
     subject = _subject(copy, gpu)
@@ -121,7 +126,7 @@ def _finding(copy: HostCopy, gpu: Gpu | None, worst: tuple[float, float, float, 
         (
             Step("See generation and lanes while a copy runs, and what slows the clocks", f"nvidia-smi --query-gpu=index,pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max --format=csv{pick}"),
             Step("Let gpudoctor look at slot, bridges and NUMA node", "gpudoctor check --select pcie-width,pcie-speed,slot-width,slot-speed,pcie-upstream,chipset-slot,iommu,throttled"),
-            Step("Measure again from the GPU's own NUMA node, with nothing else running", f"numactl --cpunodebind={gpu.numa_node if gpu is not None and gpu.numa_node is not None else 0} gpudoctor bandwidth", verify="nvbandwidth -t host_to_device_memcpy_ce device_to_host_memcpy_ce"),
+            Step("Measure again from the GPU's own NUMA node, with nothing else running", f"{_near(gpu)}gpudoctor bandwidth", verify="nvbandwidth -t host_to_device_memcpy_ce device_to_host_memcpy_ce"),
         ),
         Gain(round(rate, 1), round(expected, 1), "GB/s"),
     )  # fmt: skip

@@ -161,7 +161,7 @@ def _launch(gpu: Gpu, nodes: list[int], near: frozenset[int]) -> tuple[Step, ...
     steps = [
         Step(f"Start {who} bound to its node", f"{bind} COMMAND", "reversible"),
         Step(
-            "With torchrun (PyTorch 2.9 and later) for all ranks at once",
+            "With torchrun (PyTorch 2.9 and later, numactl installed) for all ranks at once",
             "torchrun --numa-binding=node --nproc-per-node=gpu SCRIPT",
             "reversible",
         ),
