@@ -13,6 +13,7 @@ import gpudoctor
 # name -> (module, one-line help); the module's `command` is imported when it runs.
 COMMANDS = {
     "check": ("gpudoctor.cli.check", "Say what is wrong with this host's GPU communication, why, and how to fix it."),
+    "bandwidth": ("gpudoctor.cli.bandwidth", "Measure the bus, judge it, and find what holds it back."),
     "facts": ("gpudoctor.cli.facts", "Show only what was read: GPUs, paths, links, NICs."),
     "capture": ("gpudoctor.cli.capture", "Record this host as a snapshot, private details replaced."),
     "checks": ("gpudoctor.cli.checks", "List every cause gpudoctor can name."),

@@ -51,22 +51,41 @@ def unicode_wanted() -> bool:
     return "utf" in (sys.stdout.encoding or "").lower()
 
 
-def render(report: Report, plugins: Plugins, format_: str, verbose: int = 0, colour: bool = False, wide: bool = True) -> str:
+def render(
+    report: Report,
+    plugins: Plugins,
+    format_: str,
+    verbose: int = 0,
+    colour: bool = False,
+    wide: bool = True,
+    extra: dict[str, Any] | None = None,
+) -> str:
     if format_ == "json":
         from gpudoctor.report import jsonout
 
-        return jsonout.render(report)
+        return jsonout.render(report, extra)
     from gpudoctor.report import text
 
     return text.render(report, verbose=verbose, colour=colour, unicode=wide)
 
 
 def write(
-    report: Report, plugins: Plugins, format_: str, outputs: tuple[OutputFile, ...], quiet: bool, verbose: int
+    report: Report,
+    plugins: Plugins,
+    format_: str,
+    outputs: tuple[OutputFile, ...],
+    quiet: bool,
+    verbose: int,
+    extra: dict[str, Any] | None = None,
+    page: tuple[str, str, str] | None = None,
 ) -> None:
-    """Files first, so that a full disk is said before a reader believes the verdict."""
+    """Files first, so that a full disk is said before a reader believes the verdict.
+
+    extra: a command's own key of the JSON. page: its own text for the screen, for a file, and the verdict line.
+    """
     for output in outputs:
-        content = render(report, plugins, output.format, verbose)
+        text_here = page is not None and output.format == "text"
+        content = page[1] if page is not None and text_here else render(report, plugins, output.format, verbose, extra=extra)
         try:
             _replace(output.path, content)
         except OSError as error:
@@ -74,9 +93,12 @@ def write(
     if outputs or quiet:
         from gpudoctor.report import text
 
-        sys.stdout.write(text.verdict_line(report) + "\n")
+        sys.stdout.write((page[2] if page is not None else text.verdict_line(report)) + "\n")
         return
-    sys.stdout.write(render(report, plugins, format_, verbose, colour_wanted(), unicode_wanted()))
+    if page is not None and format_ == "text":
+        sys.stdout.write(page[0])
+        return
+    sys.stdout.write(render(report, plugins, format_, verbose, colour_wanted(), unicode_wanted(), extra))
 
 
 def _replace(path: str, content: str) -> None:

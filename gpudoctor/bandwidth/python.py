@@ -1,0 +1,54 @@
+"""Which Python has PyTorch: the one named, that of the active environment, the first on PATH, gpudoctor's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from gpudoctor.bandwidth.work import CannotStart
+
+_ASK = "import importlib.util as u, sys; sys.exit(0 if u.find_spec('torch') else 9)"
+_ASK_S = 20.0
+
+
+def find(named: str | None, environ: Mapping[str, str]) -> str:
+    """Raises CannotStart with the command that would install PyTorch."""
+    if named is not None:
+        path = named if "/" in named else shutil.which(named, path=environ.get("PATH"))
+        if path is None or not os.access(path, os.X_OK):
+            raise CannotStart(f"--python {named}: no such program")
+        return path
+    tried = candidates(environ)
+    for path in tried:
+        if has_torch(path, environ):
+            return path
+    best = tried[0]
+    raise CannotStart(
+        f"neither nccl-tests nor a Python with PyTorch was found (tried {', '.join(tried)}). Install PyTorch:  {best} -m pip install "
+        "torch    or name one that has it with --python, or nccl-tests with --nccl-tests DIR"
+    )
+
+
+def candidates(environ: Mapping[str, str]) -> list[str]:
+    folders = [os.path.join(environ[name], "bin") for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
+    found = [os.path.join(folder, "python") for folder in folders]
+    found += [p for p in (shutil.which(name, path=environ.get("PATH")) for name in ("python3", "python")) if p]
+    found.append(sys.executable)
+    out: list[str] = []
+    for path in found:
+        # By the path as it is called: two environments may link to one interpreter.
+        if path not in out and os.access(path, os.X_OK):
+            out.append(path)
+    return out
+
+
+def has_torch(python: str, environ: Mapping[str, str]) -> bool:
+    """Asks without importing it, which takes seconds."""
+    try:
+        done = subprocess.run((python, "-c", _ASK), env=dict(environ), capture_output=True, stdin=subprocess.DEVNULL, timeout=_ASK_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0

@@ -1,0 +1,266 @@
+"""One live measurement from start to facts: engine, GPUs, the run, and on a miss the variations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from gpudoctor.bandwidth import plan, python, tests_engine
+from gpudoctor.bandwidth.bisect import Bisect
+from gpudoctor.bandwidth.settings import Site
+from gpudoctor.bandwidth.tests_engine import TestsEngine
+from gpudoctor.bandwidth.torch_engine import TorchEngine
+from gpudoctor.bandwidth.work import CannotStart, Engine, Measured, Progress, Target, Work
+from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRun, HostCopies, PairRates, Wanted
+from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.store import FactStore
+from gpudoctor.facts.system import Grant, Jobs, Settings
+from gpudoctor.facts.topology import Pairs
+from gpudoctor.facts.trials import Trials
+from gpudoctor.record import EMPTY, KeyedRecord, replace
+
+QUICK_S = 10.0  # all sizes of the default run; what does not fit is left out and said
+FULL_S = 90.0
+PAIRS_S = 60.0
+
+
+class Options(KeyedRecord):
+    """What the command line asked for."""
+
+    gpus: str = "all"
+    collective: str = "all_reduce"
+    sizes: tuple[int, ...] | None = None
+    full: bool = False
+    pairs: bool = False
+    engine: str = "auto"
+    backend: str = "nccl"
+    python: str | None = None
+    nccl_tests: str | None = None
+    bisect: bool = True
+    allow_p2p: bool = False
+    host_copies: bool = True
+    force: bool = False
+    hang_s: float = 30.0
+    fault: Mapping[str, object] = EMPTY  # of the tests: a rank that fails on purpose
+
+
+class NotStarted(Exception):
+    """Nothing was measured, and it is no fault of the links. `fact` is what is missing, the words say why and what to do."""
+
+    def __init__(self, fact: str, reason: str, hint: str | None = None) -> None:
+        super().__init__(reason)
+        self.fact = fact
+        self.reason = reason
+        self.hint = hint
+
+
+class Session:
+    """Everything of one call. Close it: it holds child processes."""
+
+    def __init__(self, options: Options, environ: Mapping[str, str], folder: str, until: float, progress: Progress) -> None:
+        self.options = options
+        self.environ = dict(environ)
+        self.folder = folder
+        self.until = until
+        self.progress = progress
+        self.torch: TorchEngine | None = None
+        self.engine: Engine | None = None
+        self.site = Site(environ, None)
+        self.targets: tuple[Target, ...] = ()
+        self.work: Work | None = None
+        self.measured = Measured()
+        self.parts: list[Measured] = []  # copies, pairs
+        self.notes: list[str] = []
+        self.trials: Trials | None = None
+        self.began = time.monotonic()
+        self.engine_s = 0.0  # until the engine was ready (PyTorch imported)
+
+    def choose(self) -> None:
+        """Find the engine and let it begin to load: the look at the host is taken meanwhile."""
+        wish, backend = self.options.engine, self.options.backend
+        try:
+            folder = None
+            if backend == "nccl" and wish != "torch":
+                folder = tests_engine.find(self.options.nccl_tests, self.environ)
+                if folder is None and wish == "nccl-tests":
+                    raise CannotStart("no all_reduce_perf: pass --nccl-tests DIR, set NCCL_TESTS_HOME, or put it on PATH")
+            if folder is not None:
+                self.engine = TestsEngine(folder, self.environ, self.folder)
+            try:
+                found = python.find(self.options.python, self.environ)
+                self.torch = TorchEngine(found, self.environ, self.folder, dict(self.options.fault) or None)
+                if self.engine is None or self.options.host_copies:
+                    self.torch.launch()
+            except CannotStart as error:
+                if self.engine is None or self.options.python is not None:
+                    raise
+                self.torch = None
+                self.notes.append(f"host copies and the proof of peer to peer need PyTorch, which was not found ({error})")
+            self.engine = self.engine or self.torch
+        except CannotStart as error:
+            raise NotStarted("a program to measure with", str(error)) from error
+
+    def close(self) -> None:
+        for engine in (self.engine, self.torch):
+            if engine is not None:
+                engine.close()
+
+    def aim(self, store: FactStore | None) -> None:
+        """Which GPUs. store None: gloo, processes on the CPU."""
+        if store is None:
+            words = self.options.gpus
+            count = 2 if words == "all" else int(words) if words.isdigit() else 0
+            if not 1 <= count <= 64:
+                raise plan.Unusable(f"--gpus {words}: with --backend gloo it is a number of processes")
+            self.targets = tuple(Target(index=i) for i in range(count))
+            return
+        gpus = store.get(Gpus)
+        if gpus is None or not gpus.listed:
+            raise NotStarted(Gpus.label, store.missing.get(Gpus, "no source gave it"), "nvidia-smi")
+        try:
+            self.targets = plan.targets(self.options.gpus, gpus, store.get(Grant))
+        except plan.NotHere as error:
+            raise NotStarted("the GPUs asked for", str(error), "nvidia-smi -L; env | grep VISIBLE") from error
+        if not self.targets:
+            raise NotStarted("a GPU to measure", "none is granted to this process", "nvidia-smi -L; env | grep VISIBLE")
+        self.site = Site(self.environ, store.get(Settings))
+        if not self.options.force:
+            self._idle(store)
+
+    def _idle(self, store: FactStore) -> None:
+        """A number taken beside somebody's job is wrong for us and hurts the job."""
+        chosen = {t.bdf: t for t in self.targets if t.bdf}
+        busy = []
+        for process in store.get(Jobs) or ():
+            held = [chosen[b].label for b in (process.gpus or ((process.gpu_bdf,) if process.gpu_bdf else ())) if b in chosen]
+            if held:
+                busy.append(f"process {process.pid}" + (f" ({process.name})" if process.name else "") + f" on {', '.join(held)}")
+        if busy:
+            raise NotStarted(
+                "GPUs that nobody uses", f"{'; '.join(busy[:6])}: wait for the end, choose others with --gpus, or measure beside it with --force"
+            )
+
+    def run(self, store: FactStore | None) -> None:
+        """The measurement itself. Raises NotStarted."""
+        assert self.engine is not None
+        options = self.options
+        ranks = len(self.targets)
+        sizes = options.sizes or (plan.GLOO if options.backend == "gloo" else plan.FULL if options.full else plan.QUICK)
+        off = self.site.p2p_off() and not options.allow_p2p
+        self.work = work = Work(
+            collective=options.collective,
+            targets=self.targets,
+            sizes=sizes,
+            backend=options.backend,
+            repeats=5 if options.full else 3,
+            seconds=FULL_S if options.full else QUICK_S,
+            host_copies=options.host_copies and options.backend == "nccl",
+            # Writing to a neighbour could hang where the site has peer to peer off for that reason.
+            proof=options.backend == "nccl" and ranks > 1 and not off,
+            set=self.site.kept(),
+            until=self.until,
+            hang_s=options.hang_s,
+            settings={n: s.value for n, s in self.site.effective.items()},
+        )
+        try:
+            self.engine.start(self.until)
+            if self.torch is not None and self.torch is not self.engine and (work.host_copies or work.proof):
+                self.torch.start(self.until)
+        except CannotStart as error:
+            raise NotStarted("a program to measure with", str(error)) from error
+        self.engine_s = time.monotonic() - self.began
+        if ranks == 1:
+            self.notes.append("one GPU: there is nothing to measure between GPUs")
+        if self.torch is not None and (self.torch is not self.engine or ranks == 1) and (work.host_copies or work.proof):
+            self._keep(self.torch.run(replace(work, sizes=(), seconds=1.0), self.progress))
+            work = replace(work, host_copies=False, proof=False)
+        if ranks > 1 and self._may_go_on():
+            self.measured = self.engine.run(work, self.progress)
+            self._vet(self.measured)
+            if options.pairs and ranks > 2 and self.measured.run is not None and not self.measured.run.failures:
+                rounds = plan.rounds_of_pairs(self.targets, store.get(Pairs) if store is not None else None)
+                some = options.sizes or (plan.GLOO[-2:] if options.backend == "gloo" else plan.PAIR)
+                self._keep(
+                    self.engine.run(
+                        replace(work, pairs=rounds, sizes=some, repeats=1, seconds=PAIRS_S, host_copies=False, proof=False), self.progress
+                    )
+                )
+        self.notes += [n for m in (self.measured, *self.parts) for n in m.notes if n not in self.notes]
+        self.notes += self.site.kept_words()
+
+    def _keep(self, measured: Measured) -> None:
+        self._vet(measured)
+        self.parts.append(measured)
+
+    def _vet(self, measured: Measured) -> None:
+        if measured.stopped is None:
+            return
+        if measured.short_of_memory:
+            raise NotStarted("memory for the buffers", f"{measured.stopped}: free it, or take smaller --sizes", "nvidia-smi")
+        raise NotStarted("the measurement", measured.stopped)
+
+    def _may_go_on(self) -> bool:
+        """A failed proof of peer to peer ends it: what NCCL would send that way is mangled, or hangs."""
+        failed = [m.run for m in self.parts if m.run is not None and m.run.failures]
+        if failed:
+            self.measured = Measured(run=failed[0], log=self.parts[-1].log, engine=self.parts[-1].engine)
+        return not failed
+
+    @property
+    def missed(self) -> BandwidthRun | None:
+        """The run that variations are compared with, where one can be made."""
+        run = self.measured.run
+        return run if run is not None and not run.failures and run.plateau_busbw_gbs else None
+
+    def bisect(self) -> None:
+        """Variations of the run that fell short."""
+        run = self.missed
+        if run is None or self.work is None or self.engine is None:
+            return
+        search = Bisect(self.engine, self.work, self.site, run.plateau_busbw_gbs or 0.0, self.progress, self.options.allow_p2p)
+        self.trials = Trials(search.run())
+
+    def put_facts(self, store: FactStore, wanted: Wanted) -> None:
+        """Everything measured, into the facts of this host."""
+        runs = (self.measured.run,) if self.measured.run is not None else ()
+        parts = (self.measured, *self.parts)
+        if runs:
+            store.put(Bandwidth(runs))
+        rates = tuple(rate for m in parts for rate in m.pairs)
+        copies = tuple(copy for m in parts for copy in m.copies)
+        if rates:
+            store.put(PairRates(rates))
+        if copies:
+            store.put(HostCopies(copies))
+        if self.trials is not None:
+            store.put(self.trials)
+        store.put(wanted)
+
+    def as_json(self) -> dict[str, Any]:
+        """What belongs to the measurement alone; rows and levels are among the facts."""
+        run = self.measured.run
+        return {
+            "engine": self.engine.name if self.engine is not None else None,
+            "program": self.measured.engine or None,
+            "backend": self.options.backend,
+            "collective": self.options.collective,
+            "gpus": [{"index": t.index, "bdf": t.bdf, "name": t.name} for t in self.targets] if self.options.backend == "nccl" else [],
+            "ranks": len(self.targets),
+            "plateau_busbw_gbs": run.plateau_busbw_gbs if run is not None else None,
+            "latency_us": run.latency_us if run is not None else None,
+            "spread_pct": self.measured.spread_pct,
+            "seconds": {
+                "total": round(time.monotonic() - self.began, 2),
+                "until_engine_ready": round(self.engine_s, 2),
+                "measuring": round(sum(m.seconds for m in (self.measured, *self.parts)), 2),
+            },
+            "trials": [
+                {
+                    "what": t.what, "from": t.before_gbs, "to": t.after_gbs, "unit": "GB/s", "culprit": t.culprit,
+                    "setting": {"name": t.name, "value": t.value, "scope": t.scope} if t.name else None, "reason": t.why_not,
+                }
+                for t in self.trials or ()
+            ],
+            "notes": list(self.notes),
+        }  # fmt: skip

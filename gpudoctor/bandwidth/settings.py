@@ -1,0 +1,125 @@
+"""Which NCCL settings this site has, and how a child is given an environment without one of them.
+
+NCCL puts the lines of its files into the environment without overwriting what is there (src/misc/param.cc), so a value in
+the child's environment beats both files, and an empty number counts as not given (ncclLoadParam).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gpudoctor.checkers.nccl_env import level_of, strtol
+from gpudoctor.facts.system import Setting, Settings
+from gpudoctor.record import KeyedRecord
+
+# NVLink multicast is the site's decision: in-switch reduction can take the GPUs of a shared host down. What switches it
+# off stays set in every child, whatever else is taken away.
+KEPT = ("NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS")
+_NOT_TRIED = ("NCCL_DEBUG", "NCCL_CONF_FILE", "NCCL_TESTS_", "NCCL_TOPO_DUMP", "NCCL_GRAPH_DUMP", "NCCL_NVLS_")
+_P2P = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
+# Words for which an empty value is no default: NCCL then finds no algorithm, no network, no file.
+_WORDS = (
+    "NCCL_ALGO", "NCCL_PROTO", "NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN",
+    "NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_HOSTID", "NCCL_COMM_ID", "NCCL_COLLNET_NODE_THRESHOLD",
+)  # fmt: skip
+_USERS = "~/.nccl.conf"
+
+
+class Change(KeyedRecord):
+    """What is different in a child's environment."""
+
+    put: Mapping[str, str]
+    unset: tuple[str, ...] = ()
+
+
+class Site:
+    """The settings that a run from here obeys."""
+
+    def __init__(self, environ: Mapping[str, str], settings: Settings | None) -> None:
+        self.environ = environ
+        self.entries = tuple(s for s in settings or () if s.name.startswith("NCCL_") or s.name in KEPT)
+
+    @property
+    def effective(self) -> dict[str, Setting]:
+        """The one that counts of each name."""
+        everything = Settings(self.entries)
+        found = {s.name: everything.get(s.name) for s in self.entries}
+        return {name: s for name, s in found.items() if s is not None}
+
+    def kept(self) -> dict[str, str]:
+        """What every child gets, come what may: from the environment, and from the files as well."""
+        out = {name: s.value for name, s in self.effective.items() if name in KEPT}
+        out.update({name: self.environ[name] for name in KEPT if name in self.environ})
+        return out
+
+    def kept_words(self) -> tuple[str, ...]:
+        """For the report: which of these hold in-switch reduction off, and what that means."""
+        values = self.kept()
+        off = [f"{n}={v}" for n, v in values.items() if (v.strip() == "0") == (n == "NCCL_NVLS_ENABLE") and v.strip() in ("0", "1")]
+        if not off:
+            return ()
+        return (
+            f"{', '.join(off)} stays set in every run, those on a miss included: the site keeps NVLink multicast off. "
+            "Where the GPUs sit behind NVSwitches this lowers what can be expected.",
+        )
+
+    def candidates(self) -> tuple[Setting, ...]:
+        """Settings that may hold a run back, one per name, in the order of their names."""
+        return tuple(
+            s for name, s in sorted(self.effective.items()) if name not in KEPT and not name.startswith(_NOT_TRIED)
+        )
+
+    def p2p_off_by_site(self) -> Setting | None:
+        """A file's line that keeps GPUs from peer to peer; it may be there because peer to peer hangs on this host."""
+        for s in self.entries:
+            if s.scope != "environment" and s.name in _P2P and _restricts(s):
+                return s
+        return None
+
+    def p2p_off(self) -> bool:
+        """Does any setting in force switch peer to peer off altogether?"""
+        disable, level = (self.effective.get(name) for name in _P2P)
+        return (disable is not None and strtol(disable.value) == 1) or (level is not None and level_of(level.value) == "LOC")
+
+    def why_not(self, setting: Setting, allow_p2p: bool) -> str | None:
+        """Why a run without this setting cannot or must not be made; None where it can."""
+        if setting.name in _P2P and not allow_p2p and self.p2p_off_by_site() is not None:
+            return "peer to peer is off in a file of this site, perhaps because it hangs here: tried with --allow-p2p only"
+        if setting.name in _WORDS and any(s.name == setting.name and s.scope not in ("environment", _USERS) for s in self.entries):
+            return f"a word in {setting.scope} has no value that means the default: take the line out and measure again"
+        return None
+
+    def without(self, names: Iterable[str]) -> Change:
+        """An environment in which these names are at NCCL's default, and what must stay is set."""
+        put: dict[str, str] = {}
+        unset = []
+        for name in names:
+            if name in KEPT:
+                continue
+            places = {s.scope for s in self.entries if s.name == name}
+            if not places - {"environment"}:
+                unset.append(name)
+            elif name in _WORDS:
+                # The user's file is left out as a whole; what else it says is put into the environment.
+                unset.append(name)
+                put["NCCL_CONF_FILE"] = "/dev/null"
+            else:
+                put[name] = "0" if name.endswith("_DISABLE") else ""
+        if "NCCL_CONF_FILE" in put:
+            for s in self.entries:
+                if s.scope == _USERS and s.name not in unset and s.name not in put and s.name not in self.environ:
+                    put[s.name] = s.value
+        return Change(put={**put, **self.kept()}, unset=tuple(unset))
+
+
+def _restricts(setting: Setting) -> bool:
+    if setting.name == "NCCL_P2P_DISABLE":
+        return strtol(setting.value) == 1
+    return level_of(setting.value) not in (None, "SYS")
+
+
+def place(setting: Setting) -> str:
+    """`NCCL_P2P_DISABLE=1 in /etc/nccl.conf (line 3)`."""
+    if setting.scope == "environment":
+        return f"{setting.name}={setting.value} in the environment"
+    return f"{setting.name}={setting.value} in {setting.scope} ({setting.at('value').where})"

@@ -1,0 +1,195 @@
+"""From a live measurement to a report: join it with the facts of the host, judge, vary on a miss, judge again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from gpudoctor.bandwidth.session import NotStarted, Options, Session
+from gpudoctor.bandwidth.work import Progress
+from gpudoctor.discover import Plugins
+from gpudoctor.facts.bandwidth import Wanted
+from gpudoctor.facts.store import FactStore
+from gpudoctor.ingest import Intake, take
+from gpudoctor.judge import judge
+from gpudoctor.model import BROKEN, NOTE, Missing, Report, severity_rank
+from gpudoctor.record import KeyedRecord, replace
+
+# What a bandwidth run itself says. Other checks are asked only where one of these finds something: to say why.
+OWN = ("busbw-low", "pair-slow", "host-copy-slow", "wrong-results", "bandwidth-failed", "gpu-not-visible")
+_LOOK_S = 60.0
+
+
+class Done(KeyedRecord):
+    """A judged measurement."""
+
+    report: Report
+    extra: dict[str, Any]
+    sentence: str
+    baseline: dict[str, Any] | None = None  # to be saved, if it is asked for
+
+
+def measure(
+    options: Options,
+    wanted: Wanted,
+    plugins: Plugins,
+    environ: Mapping[str, str],
+    folder: str,
+    until: float,
+    progress: Progress,
+    fail_on: str = "error",
+) -> Done:
+    """Everything between the options and the report. Raises plan.Unusable for words that make no plan."""
+    began = time.monotonic()
+    session = Session(options, environ, folder, until, progress)
+    snapshots: list[Any] = []
+    try:
+        try:
+            session.choose()
+            progress("looking at the host", 0.0)
+            intake = _look(options, snapshots, until)
+            session.aim(intake.stores[0] if options.backend == "nccl" and intake.stores else None if options.backend == "gloo" else FactStore(None, ()))
+            session.run(intake.stores[0] if intake.stores else None)
+        except NotStarted as stop:
+            return _not_started(session, stop, snapshots, options, time.monotonic() - began)
+        return _judged(session, snapshots, wanted, plugins, fail_on, began)
+    finally:
+        session.close()
+
+
+def _look(options: Options, snapshots: list[Any], until: float) -> Intake:
+    """The host's facts; for gloo only its name, since no GPU takes part."""
+    if options.backend == "gloo":
+        return Intake(stores=(), missing=(), unknown=(), recognised=0)
+    from gpudoctor.cli.look import snapshot_of_host
+
+    snapshot, _ = snapshot_of_host(True, max(1.0, min(_LOOK_S, until - time.monotonic())))
+    snapshots.append(snapshot)
+    return take(snapshots)
+
+
+def _facts(session: Session, snapshots: list[Any], wanted: Wanted) -> tuple[Intake, FactStore]:
+    """The host's facts with NCCL's own log and what was measured."""
+    from gpudoctor.read.source import Document
+
+    run = session.measured.run
+    sources = []
+    if session.measured.log and snapshots:
+        log = session.measured.log
+        # Under the run's own name: what NCCL said belongs to it.
+        name = run.at("rows").source if run is not None else "NCCL's log of the run"
+        sources.append(Document(name=name, chunks=lambda: iter((log,))))
+    intake = take(snapshots, sources)
+    stores = list(intake.stores)
+    host = snapshots[0].host if snapshots else None
+    mine = next((s for s in stores if s.host == host), None)
+    if mine is None:
+        mine = FactStore(host, ())
+        stores.append(mine)
+    session.put_facts(mine, wanted)
+    return replace(intake, stores=(mine, *(s for s in stores if s is not mine)), recognised=intake.recognised + 1, unknown=()), mine
+
+
+def _judged(
+    session: Session, snapshots: list[Any], wanted: Wanted, plugins: Plugins, fail_on: str, began: float
+) -> Done:
+    intake, store = _facts(session, snapshots, wanted)
+    source: dict[str, object] = {"kind": "live", "paths": []}
+    captured = next((s.captured_at for s in snapshots if s.captured_at), None)
+    if captured:
+        source["captured_at"] = captured
+    notes = tuple(
+        f"the host's facts were answered from {s.replayed_from}, not from this host" for s in snapshots if s.replayed_from
+    )
+
+    def report_of(select: tuple[str, ...]) -> Report:
+        known = {c.slug for c in plugins.causes}
+        return judge(
+            intake, plugins, source, select=[s for s in select if s in known], fail_on=fail_on, seconds=time.monotonic() - began, notes=notes
+        )
+
+    report = report_of(OWN)
+    if any(f.severity != NOTE for r in report.results for f in r.findings):
+        low = any(r.findings for r in report.results if r.slug in ("busbw-low", "pair-slow"))
+        if low and session.options.bisect:
+            session.bisect()
+            if session.trials is not None:
+                store.put(session.trials)
+        report = report_of(())
+    ratio, sentence, open_ = _expected(session, store, wanted)
+    report = _concluded(report, open_, fail_on)
+    if report.verdict == "fail" and report.diagnoses:
+        sentence = report.diagnoses[0].finding.message.split(". ")[0].rstrip(".") + "."
+    return Done(
+        report=report,
+        extra={**session.as_json(), "ratio": ratio, "sentence": sentence},
+        sentence=sentence,
+        baseline=_baseline(session, store),
+    )
+
+
+def _expected(session: Session, store: FactStore, wanted: Wanted) -> tuple[float | None, str, Missing | None]:
+    """(share of what is expected, the sentence for the reader, what keeps it from being judged)."""
+    run = session.measured.run
+    if run is None:
+        return None, "One GPU: nothing to measure between GPUs; its copies to and from the host were measured.", None
+    from gpudoctor.checkers.busbw import around_of
+    from gpudoctor.expect.opinions import assess
+
+    _, verdict = assess(run, around_of(store), wanted)
+    level = f"{run.plateau_busbw_gbs:.4g} GB/s" if run.plateau_busbw_gbs is not None else "no level"
+    if verdict.used is None or verdict.ratio is None:
+        if run.failures:
+            return None, f"The run failed: {run.failures[0].text}", None
+        reason = verdict.why_not or "nothing to compare with"
+        return None, f"Measured {level}; what the links should give is not known: {reason}.", Missing(
+            "what the links should give", reason, "gpudoctor bandwidth --min-busbw GB/s", True
+        )
+    sentence = f"{level}, {100 * verdict.ratio:.0f} % of {verdict.used.words}; the limit is {verdict.limit_words}."
+    return verdict.ratio, sentence, None
+
+
+def _concluded(report: Report, open_: Missing | None, fail_on: str) -> Report:
+    """The verdict of a measurement: what a `check` needs and did not get does not keep it from being judged."""
+    findings = [f for r in report.results for f in r.findings]
+    bad = any(severity_rank(f.severity) <= severity_rank(fail_on) for f in findings)
+    broken = [m for m in report.missing if m.needed and any(m.fact == f"the check {r.slug}" for r in report.results if r.status == BROKEN)]
+    needed = [*broken, *([open_] if open_ is not None else [])]
+    verdict = "fail" if bad else "unknown" if needed else "pass"
+    rest = () if verdict == "pass" and not findings else tuple(m for m in report.missing if m not in needed)
+    return replace(
+        report,
+        missing=(*needed, *(replace(m, needed=False) for m in rest)),
+        verdict=verdict,
+        exit_code={"fail": 1, "unknown": 3, "pass": 0}[verdict],
+    )
+
+
+def _not_started(session: Session, stop: NotStarted, snapshots: list[Any], options: Options, seconds: float) -> Done:
+    """Nothing was measured: the report says why, and what would help."""
+    intake = take(snapshots) if snapshots else Intake(stores=(), missing=(), unknown=(), recognised=0)
+    report = Report(
+        source={"kind": "live", "paths": []},
+        hosts=intake.stores,
+        results=(),
+        diagnoses=(),
+        missing=(Missing(stop.fact, stop.reason, stop.hint, True),),
+        verdict="unknown",
+        exit_code=3,
+        seconds=seconds,
+    )
+    sentence = f"Nothing was measured. {stop.reason[:1].upper()}{stop.reason[1:]}"
+    return Done(report=report, extra={**session.as_json(), "ratio": None, "sentence": sentence}, sentence=sentence)
+
+
+def _baseline(session: Session, store: FactStore) -> dict[str, Any] | None:
+    run = session.measured.run
+    if run is None or run.failures or run.wrong or not run.completed or run.plateau_busbw_gbs is None:
+        return None
+    from gpudoctor.checkers.busbw import around_of
+    from gpudoctor.collect.collector import now
+    from gpudoctor.expect.group import group_of
+    from gpudoctor.expect.reference import to_json
+
+    return to_json(run, group_of(run, around_of(store)).devices, now())

@@ -1,0 +1,254 @@
+"""`gpudoctor bandwidth`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpudoctor.cli.output import OutputFile, format_option, output_option, write
+
+if TYPE_CHECKING:
+    from gpudoctor.bandwidth.session import Options
+    from gpudoctor.facts.bandwidth import Curve, Wanted
+
+LIVE_ONLY_FAULT = "GPUDOCTOR_BENCH_FAULT"  # tests: {"kind": "hang", "rank": 1, "size": 65536}
+
+
+def _sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    from gpudoctor.bandwidth.plan import Unusable, sizes
+
+    try:
+        return sizes(value) if value is not None else None
+    except Unusable as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command("bandwidth")
+@click.option("--gpus", default="all", show_default=True, metavar="N|all|LIST", help="How many, or which: indices of nvidia-smi (0,3) or UUIDs.")
+@click.option("--collective", type=click.Choice(["all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv"]), default="all_reduce", show_default=True)
+@click.option("--pairs", is_flag=True, help="Also every pair by itself.")
+@click.option("--sizes", callback=_sizes, metavar="FROM:TO[:FACTOR]", help="8:1G doubles, 8:1G:4 goes by four, 1M,64M is a list.")
+@click.option("--quick/--full", "quick", default=True, help="Eight sizes in seconds (default), or every one up to 4 GiB.")
+@click.option("--engine", type=click.Choice(["auto", "torch", "nccl-tests"]), default="auto", show_default=True)
+@click.option("--backend", type=click.Choice(["nccl", "gloo"]), default="nccl", show_default=True, help="gloo runs the same on CPUs, --gpus N processes.")
+@click.option("--python", metavar="PATH", help="The Python that has PyTorch (default: the active environment's).")
+@click.option("--nccl-tests", metavar="DIR", help="Where all_reduce_perf is (default: NCCL_TESTS_HOME, PATH).")
+@click.option("--host-copies/--no-host-copies", default=True, help="Measure pinned copies of each GPU (default).")
+@click.option("--bisect/--no-bisect", default=True, help="On a miss, find what holds it back (default).")
+@click.option("--allow-p2p", is_flag=True, help="On a miss, try peer to peer even if a config file of this site switches it off.")
+@click.option("--min-busbw", type=click.FloatRange(min=0, min_open=True), metavar="GB/s", help="Your own limit: below it is an error.")
+@click.option("--min-ratio", type=click.FloatRange(0, 1, min_open=True), metavar="SHARE", help="Share of what is expected below which it is a warning.")
+@click.option("--baseline", metavar="FILE", help="Compare with what this host reached when it was saved.")
+@click.option("--save-baseline", metavar="FILE", help="Save this measurement; refused on a host with errors.")
+@click.option("--from", "paths", multiple=True, metavar="PATH", help="Judge recorded output instead of measuring. Repeatable, - is standard input.")
+@click.option("--force", is_flag=True, help="Measure although the GPUs are in use.")
+@click.option("--hang-after", type=click.FloatRange(min=0.5), default=30.0, show_default=True, metavar="SECONDS", help="Without progress for so long a run hangs, and is stopped.")
+@click.option("--timeout", type=click.FloatRange(min=1), default=300.0, show_default=True, metavar="SECONDS", help="Limit for the whole command.")
+@format_option
+@output_option
+@click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", show_default=True, help="Exit status 1 from this severity on.")
+@click.option("-q", "--quiet", is_flag=True, help="Only the verdict line.")
+@click.option("-v", "--verbose", count=True, help="Also notes in full.")
+def command(
+    gpus: str,
+    collective: str,
+    pairs: bool,
+    sizes: tuple[int, ...] | None,
+    quick: bool,
+    engine: str,
+    backend: str,
+    python: str | None,
+    nccl_tests: str | None,
+    host_copies: bool,
+    bisect: bool,
+    allow_p2p: bool,
+    min_busbw: float | None,
+    min_ratio: float | None,
+    baseline: str | None,
+    save_baseline: str | None,
+    paths: tuple[str, ...],
+    force: bool,
+    hang_after: float,
+    timeout: float,
+    format_: str,
+    outputs: tuple[OutputFile, ...],
+    fail_on: str,
+    quiet: bool,
+    verbose: int,
+) -> None:
+    """Measure what the GPUs reach together, say what their links should give, and find what holds them back.
+
+    With nccl-tests where it is installed, else with PyTorch in a Python that has it. Nothing is left behind: every child
+    has a deadline, and Ctrl-C ends them all.
+    """
+    wanted = _wanted(min_busbw, min_ratio, baseline)
+    if paths:
+        _recorded(paths, timeout, wanted, format_, outputs, fail_on, quiet, verbose)
+        return
+    if backend == "gloo" and engine == "nccl-tests":
+        raise click.UsageError("--backend gloo runs in PyTorch, not in nccl-tests")
+
+    from gpudoctor.bandwidth.session import Options
+
+    options = Options(
+        gpus=gpus,
+        collective=collective,
+        sizes=sizes,
+        full=not quick,
+        pairs=pairs,
+        engine=engine,
+        backend=backend,
+        python=python,
+        nccl_tests=nccl_tests,
+        bisect=bisect,
+        allow_p2p=allow_p2p,
+        host_copies=host_copies,
+        force=force,
+        hang_s=hang_after,
+        fault=_fault(),
+    )
+    _live(options, wanted, timeout, save_baseline, format_, outputs, fail_on, quiet, verbose)
+
+
+def _live(
+    options: Options,
+    wanted: Wanted,
+    timeout: float,
+    save: str | None,
+    format_: str,
+    outputs: tuple[OutputFile, ...],
+    fail_on: str,
+    quiet: bool,
+    verbose: int,
+) -> None:
+    from gpudoctor.bandwidth.guard import room
+    from gpudoctor.bandwidth.plan import Unusable
+    from gpudoctor.bandwidth.verdict import measure
+    from gpudoctor.cli.output import colour_wanted, unicode_wanted
+    from gpudoctor.discover import load
+    from gpudoctor.report.layout import Style
+    from gpudoctor.report.measurement import render, verdict_lines
+
+    plugins = load()
+    with room() as folder, _Progress() as progress:
+        try:
+            done = measure(options, wanted, plugins, dict(os.environ), folder, time.monotonic() + timeout, progress.show, fail_on)
+        except Unusable as error:
+            raise click.UsageError(str(error)) from error
+    extra = done.extra
+    if save is not None:
+        extra["notes"].append(_save(save, done.report, done.baseline))
+    page = lambda style: render(done.report, extra, done.sentence, style)  # noqa: E731
+    line = " ".join(" ".join(verdict_lines(done.report, done.sentence, Style(unicode=False, width=10_000))).split())
+    styles = {"screen": Style(colour=colour_wanted(), unicode=unicode_wanted()), "file": Style()}
+    write(done.report, plugins, format_, outputs, quiet, verbose, extra={"bandwidth": extra}, page=(page(styles["screen"]), page(styles["file"]), line))
+    sys.exit(done.report.exit_code)
+
+
+def _recorded(
+    paths: tuple[str, ...],
+    timeout: float,
+    wanted: Wanted,
+    format_: str,
+    outputs: tuple[OutputFile, ...],
+    fail_on: str,
+    quiet: bool,
+    verbose: int,
+) -> None:
+    """The same judgement over what was recorded."""
+    from gpudoctor.cli.look import look
+    from gpudoctor.discover import load
+    from gpudoctor.judge import judge
+
+    plugins = load()
+    seen = look(paths, False, False, timeout)
+    for store in seen.intake.stores:
+        store.put(wanted)
+    report = judge(seen.intake, plugins, seen.source, fail_on=fail_on, timed_out=seen.timed_out, seconds=seen.seconds, notes=seen.notes)
+    write(report, plugins, format_, outputs, quiet, verbose, extra={"bandwidth": {"engine": None, "program": None}})
+    sys.exit(report.exit_code)
+
+
+def _wanted(min_busbw: float | None, min_ratio: float | None, baseline: str | None) -> Wanted:
+    from gpudoctor.facts.bandwidth import Wanted
+
+    return Wanted(limit_gbs=min_busbw, min_ratio=min_ratio, baselines=_baselines(baseline) if baseline else ())
+
+
+def _baselines(path: str) -> tuple[Curve, ...]:
+    from gpudoctor.expect.reference import from_json
+
+    try:
+        with open(path, encoding="utf-8") as stream:
+            entries = json.load(stream)
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"--baseline {path}: {getattr(error, 'strerror', None) or error}") from error
+    curves = [from_json(entry, path) for entry in (entries if isinstance(entries, list) else [entries])]
+    if not curves or None in curves:
+        raise click.UsageError(f"--baseline {path}: not a file of --save-baseline")
+    return tuple(c for c in curves if c is not None)
+
+
+def _save(path: str, report: Any, baseline: dict[str, Any] | None) -> str:
+    """Written only from a healthy run: a sick host's number would make every later run look good."""
+    if baseline is None or report.exit_code != 0:
+        return f"{path} was not written: a baseline is saved from a run without errors and without open questions only"
+    kept: list[Any] = []
+    try:
+        with open(path, encoding="utf-8") as stream:
+            found = json.load(stream)
+            kept = [e for e in (found if isinstance(found, list) else [found]) if isinstance(e, dict)]
+    except (OSError, ValueError):
+        kept = []
+    same = ("collective", "nranks", "devices")
+    entries = [e for e in kept if any(e.get(k) != baseline.get(k) for k in same)] + [baseline]
+    beside = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(beside, "w", encoding="utf-8") as stream:
+            json.dump(entries, stream, indent=1)
+            stream.write("\n")
+        os.replace(beside, path)
+    except OSError as error:
+        raise click.ClickException(f"cannot write {path}: {error.strerror or error}") from error
+    return f"saved as this host's baseline in {path}"
+
+
+def _fault() -> Mapping[str, object]:
+    words = os.environ.get(LIVE_ONLY_FAULT)
+    found = json.loads(words) if words else {}
+    return found if isinstance(found, dict) else {}
+
+
+class _Progress:
+    """One line on a terminal that says what is being done and how much is left; nothing anywhere else."""
+
+    EVERY_S = 0.1
+
+    def __init__(self) -> None:
+        self.on = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self.began = time.monotonic()
+        self.last = 0.0
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.on:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def show(self, what: str, share: float) -> None:
+        now = time.monotonic()
+        if not self.on or now - self.last < self.EVERY_S:
+            return
+        self.last = now
+        took = now - self.began
+        left = f", about {took / share - took:.0f} s left" if share > 0.05 else ""
+        sys.stderr.write(f"\r\x1b[K{what[:60]} ({100 * share:.0f} %{left})")
+        sys.stderr.flush()
