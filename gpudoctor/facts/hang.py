@@ -172,7 +172,7 @@ class RasCounts(NamedTuple):
     """How far ranks have come in one kind of operation. `named`: those listed, out of `ranks`."""
 
     operation: str
-    count: int
+    upto: int
     ranks: int
     named: tuple[RasRank, ...]
 

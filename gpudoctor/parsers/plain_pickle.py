@@ -109,7 +109,7 @@ def _run(data: bytes) -> Any:
         keys = values[::2]
         if not all(isinstance(k, (str, int, float, bool)) for k in keys):
             raise Refused("a key that is neither text nor number")
-        target.update(zip(keys, plain(values[1::2])))
+        target.update(zip(keys, plain(values[1::2]), strict=True))
 
     def plain(values: list[Any]) -> list[Any]:
         if any(value is _MARK for value in values):

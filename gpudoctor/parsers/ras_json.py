@@ -79,7 +79,7 @@ def _comm(section: Section, place: int, said: dict[str, Any]) -> RasComm:
             "*": section.spot(
                 f"communicators[{place}]",
                 f"hash {name}, size {said.get('size')}, {len(ranks)} ranks, {len(away)} missing"
-                + "".join(f"; {c.ranks} ranks at {c.operation} {c.count}" for c in counts[:6]),
+                + "".join(f"; {c.ranks} ranks at {c.operation} {c.upto}" for c in counts[:6]),
             )
         },
     )

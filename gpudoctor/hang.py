@@ -1,0 +1,356 @@
+"""Who is to blame for a collective that did not end: every source's view of every rank, put side by side.
+
+The rank whose watchdog complains is the one that waited. The suspect is the rank that did not come: it has called fewer
+collectives than the others, calls another one, or says nothing at all. Pure: reads facts, decides, words nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from gpudoctor.facts.hang import Call, FlightRecorder, Frame, GroupStatus, RankWork, Watchdog
+from gpudoctor.facts.nccl import Nccl
+from gpudoctor.model import CERTAIN, LIKELY, POSSIBLE, Evidence
+from gpudoctor.record import KeyedRecord
+
+# Collectives in which every rank must give the same sizes; elsewhere a root, or uneven parts, may differ.
+_EVEN = frozenset(
+    ("allreduce", "reduce", "broadcast", "allgather", "allgatherbase", "reducescatter", "reducescatterbase", "allreducecoalesced")
+)
+# How a suspect stands out. The order is that of trust.
+BEHIND, AHEAD, MISMATCH, EARLIER, NOT_STARTED, SILENT, UNKNOWN, ALL_IN = (
+    "behind", "ahead", "mismatch", "earlier", "not started", "silent", "unknown", "all in",
+)  # fmt: skip
+
+
+class Signature(NamedTuple):
+    """What a rank called. Compared between ranks; None matches everything, and a log's sizes any dump's."""
+
+    op: str | None
+    sizes: str | None
+    source: str = "log"
+
+    def fits(self, other: Signature) -> bool:
+        same = self.op is None or other.op is None or _plain(self.op) == _plain(other.op)
+        return same and (self.source != other.source or self.sizes is None or other.sizes is None or self.sizes == other.sizes)
+
+
+class View(NamedTuple):
+    """What is known of one rank in one process group."""
+
+    rank: int
+    enqueued: int | None = None
+    completed: int | None = None
+    waits_in: int | None = None  # number of the first collective that it called and that did not end
+    waited_ms: int | None = None
+    timed_out: bool = False
+    signature: Signature | None = None  # of that collective
+    started: bool | None = None  # its kernel runs; None where torch does not measure it
+    frames: tuple[Frame, ...] = ()  # of that collective, or of the last one called
+    calls: Mapping[int, Signature] = {}  # noqa: RUF012 (never written to)
+    evidence: tuple[Evidence, ...] = ()
+
+
+class Hang(KeyedRecord):
+    """One collective of one process group that did not end."""
+
+    group: str
+    group_name: str | None
+    seq: int | None
+    op: str | None
+    sizes: str | None
+    kind: str
+    suspects: tuple[int, ...]
+    waiting: tuple[int, ...]
+    views: Mapping[int, View]
+    members: tuple[int, ...] | None  # ranks of the group, where known
+    overall: bool  # ranks are numbered through the whole job, not within the group
+    timed_out: bool
+    waited_ms: int | None
+    confidence: str
+    run: int = 0
+    # The suspects wait themselves, in these other groups: the cause is there.
+    because: tuple[str, ...] = ()
+    swapped: bool = False  # the suspects call the same collectives in another order
+
+
+def collective(hang: Hang) -> str:
+    """`ALLREDUCE #2 of default_pg`."""
+    words = hang.op or "a collective"
+    if hang.seq is not None:
+        words += f" #{hang.seq}"
+    group = hang.group_name or (f"group {hang.group}" if hang.group != "0" else None)
+    return f"{words} of {group}" if group else words
+
+
+def world_of(nccl: Nccl | None, watchdog: Watchdog | None) -> int | None:
+    """Ranks of the whole job: the largest communicator, or what a store barrier counts. None where nothing says."""
+    sizes = [c.nranks for c in nccl or () if c.nranks is not None]
+    sizes += [a.world for a in (watchdog.accused if watchdog is not None else ()) if a.world is not None]
+    return max(sizes, default=None)
+
+
+class _Table:
+    """Views of one process group, by rank."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.name: str | None = None
+        self.members: tuple[int, ...] | None = None
+        self.views: dict[int, View] = {}
+        self.overall = True
+
+    def add(self, view: View) -> None:
+        known = self.views.get(view.rank)
+        self.views[view.rank] = view if known is None else _merged(known, view)
+
+
+def _merged(a: View, b: View) -> View:
+    """`a` with what only `b` knows."""
+    values: dict[str, Any] = {}
+    for name in ("enqueued", "completed", "waits_in", "waited_ms", "signature", "started"):
+        values[name] = getattr(a, name) if getattr(a, name) is not None else getattr(b, name)
+    return a._replace(
+        **values,
+        timed_out=a.timed_out or b.timed_out,
+        frames=a.frames or b.frames,
+        calls=a.calls or b.calls,
+        evidence=tuple(dict.fromkeys((*a.evidence, *b.evidence))),
+    )
+
+
+def hangs(watchdog: Watchdog | None, recorder: FlightRecorder | None, world: int | None = None) -> tuple[Hang, ...]:
+    """Every hang that the sources show, causes before consequences. world: ranks of the whole job, where known."""
+    out: list[Hang] = []
+    runs = sorted({w.run for w in watchdog.works}) if watchdog is not None else []
+    for run in runs or [0]:
+        tables = _tables([w for w in watchdog.works if w.run == run] if watchdog is not None else [])
+        if run == 0 and recorder is not None:
+            _add_dumps(tables, recorder)
+        heard = {rank for table in tables.values() if table.overall for rank in table.views}
+        for table in tables.values():
+            found = _judge(table, world, heard, watchdog, run)
+            # A later run of the same log counts only where it says something by itself.
+            if found is not None and (run == 0 or found.kind not in (UNKNOWN, SILENT)):
+                out.append(found)
+    return _chained(out)
+
+
+def _tables(works: Iterable[RankWork]) -> dict[str, _Table]:
+    tables: dict[str, _Table] = {}
+    works = list(works)
+    local = {w.group or "0" for w in works if w.rank is None and w.group_rank is not None}
+    for work in works:
+        key = work.group or "0"
+        rank = work.group_rank if key in local else work.rank
+        table = tables.setdefault(key, _Table(key))
+        table.name = table.name or work.group_name
+        table.overall = key not in local
+        waits = work.timed_out is True or work.seq is not None and work.error is None
+        if rank is None:
+            continue
+        table.add(
+            View(
+                rank=rank,
+                enqueued=work.last_enqueued,
+                completed=work.last_completed,
+                waits_in=work.seq if waits else None,
+                waited_ms=work.ran_ms if work.ran_ms is not None else work.timeout_ms if waits else None,
+                timed_out=work.timed_out is True,
+                signature=_signature(work) if waits and work.op else None,
+                frames=work.frames or (),
+                evidence=tuple(dict.fromkeys(work.at(f) for f in ("timed_out", "last_enqueued"))),
+            )
+        )
+    return tables
+
+
+def _signature(work: RankWork) -> Signature:
+    counts = [str(n) for n in (work.numel_in, work.numel_out) if n is not None]
+    return Signature(work.op, " ".join(counts) or work.shape if _even(work.op) else None)
+
+
+def _even(op: str | None) -> bool:
+    return op is not None and _plain(op) in _EVEN
+
+
+def _plain(op: str) -> str:
+    """ALLREDUCE in a log is all_reduce in a dump."""
+    return op.lower().replace("_", "")
+
+
+def _add_dumps(tables: dict[str, _Table], recorder: FlightRecorder) -> None:
+    for dump in recorder.dumps:
+        if dump.rank is None:
+            continue
+        for group in dict.fromkeys((*dump.groups, *(c.group for c in dump.calls))):
+            table = tables.setdefault(group, _Table(group))
+            if not table.overall:
+                continue
+            status = dump.groups.get(group, GroupStatus(None, None, None, None, None))
+            table.name = table.name or status.name
+            table.members = table.members or status.ranks
+            table.add(_of_dump(dump.rank, status, [c for c in dump.calls if c.group == group and c.seq > 0]))
+
+
+def _of_dump(rank: int, status: GroupStatus, calls: list[Call]) -> View:
+    ended = status.last_completed if status.last_completed is not None else 0
+    open_ = [c for c in calls if c.state in ("scheduled", "started") and c.seq > ended]
+    first = min(open_, key=lambda c: c.seq, default=None)
+    last = max(calls, key=lambda c: c.seq, default=None)
+    shown = first or last
+    return View(
+        rank=rank,
+        enqueued=status.last_enqueued if status.last_enqueued is not None else last.seq if last else 0 if status.name else None,
+        completed=status.last_completed,
+        waits_in=first.seq if first else None,
+        waited_ms=None,
+        signature=_called(first) if first else None,
+        started=first.state == "started" if first else None,
+        frames=shown.frames if shown else (),
+        calls={c.seq: _called(c) for c in calls},
+        evidence=(shown.at("*"),) if shown else (),
+    )
+
+
+def _called(call: Call) -> Signature:
+    sizes = " > ".join(s for s in (call.sizes_in, call.sizes_out) if s) or None
+    return Signature(call.op, f"{sizes} {call.dtypes or ''}".strip() if sizes and _even(call.op) else None, "dump")
+
+
+def _judge(table: _Table, world: int | None, heard: set[int], watchdog: Watchdog | None, run: int) -> Hang | None:
+    views = table.views
+    waiting = [v for v in views.values() if v.waits_in is not None or v.timed_out]
+    if not waiting:
+        return None
+    numbers = sorted({v.waits_in for v in waiting if v.waits_in is not None})
+    seq = numbers[0] if numbers else None
+    members = table.members
+    if members is None and world is not None and table.overall and _is_default(table):
+        members = tuple(range(world))
+    kind, suspects, confidence = _suspects(views, waiting, numbers, members, heard, _named_by_torch(watchdog, seq, table, run))
+    inside = [v for v in waiting if v.rank not in suspects] or waiting
+    first = next((v for v in inside if v.signature is not None), inside[0])
+    return Hang(
+        group=table.group,
+        group_name=table.name,
+        seq=first.waits_in,
+        op=first.signature.op if first.signature else None,
+        sizes=first.signature.sizes if first.signature else None,
+        kind=kind,
+        suspects=tuple(sorted(suspects)),
+        waiting=tuple(sorted(v.rank for v in waiting if v.rank not in suspects or kind in (MISMATCH, AHEAD))),
+        views=views,
+        members=members,
+        overall=table.overall,
+        timed_out=any(v.timed_out for v in waiting),
+        waited_ms=max((v.waited_ms for v in waiting if v.waited_ms is not None), default=None),
+        confidence=confidence,
+        run=run,
+        swapped=kind == MISMATCH and _swapped(views, suspects, seq),
+    )
+
+
+def _is_default(table: _Table) -> bool:
+    return table.group == "0" or table.name == "default_pg"
+
+
+def _named_by_torch(watchdog: Watchdog | None, seq: int | None, table: _Table, run: int) -> tuple[int, ...]:
+    """Ranks that torch's own desync report or barrier names."""
+    if watchdog is None or run or not _is_default(table):
+        return ()
+    fitting = [
+        a for a in watchdog.accused
+        if a.kind in ("behind", "unfinished", "never", "barrier") and (a.seq is None or seq is None or a.seq == seq)
+    ]  # fmt: skip
+    return tuple(dict.fromkeys(r for a in fitting for r in a.ranks))
+
+
+def _suspects(
+    views: Mapping[int, View],
+    waiting: list[View],
+    numbers: list[int],
+    members: tuple[int, ...] | None,
+    heard: set[int],
+    named: tuple[int, ...],
+) -> tuple[str, frozenset[int], str]:
+    """What sets one side apart, and that side."""
+    last = numbers[-1] if numbers else None
+    if last is not None:
+        absent = {v.rank for v in views.values() if v.enqueued is not None and v.enqueued < last and v.waits_in is None}
+        if absent:
+            called = set(views) - absent
+            complete = members is not None and set(members) <= set(views)
+            if len(absent) <= len(called):
+                return BEHIND, frozenset(absent), CERTAIN if complete and len(views) > 2 else LIKELY
+            return AHEAD, frozenset(v.rank for v in waiting if v.waits_in == last), POSSIBLE
+    if named and len(named) * 2 <= max(len(set(named) | set(views)), 2):
+        return BEHIND, frozenset(named), LIKELY
+    odd = _odd_ones(waiting)
+    if odd is not None:
+        return MISMATCH, odd, CERTAIN
+    if len(numbers) > 1:
+        early = {v.rank for v in waiting if v.waits_in == numbers[0]}
+        if len(early) * 2 <= len(waiting):
+            return EARLIER, frozenset(early), LIKELY
+        return AHEAD, frozenset(v.rank for v in waiting if v.waits_in == last), POSSIBLE
+    idle = {v.rank for v in waiting if v.started is False}
+    if idle and len(idle) * 2 <= len(waiting) and any(v.started for v in waiting):
+        return NOT_STARTED, frozenset(idle), POSSIBLE
+    if members is not None:
+        silent = set(members) - set(views) - heard
+        if silent and len(silent) * 2 <= len(members):
+            return SILENT, frozenset(silent), LIKELY if len(silent) * 4 <= len(members) else POSSIBLE
+        if not silent and len(waiting) == len(members):
+            return ALL_IN, frozenset(), POSSIBLE
+    return UNKNOWN, frozenset(), POSSIBLE
+
+
+def _odd_ones(waiting: list[View]) -> frozenset[int] | None:
+    """Ranks that call something else than most; empty where neither side is the larger. None: all call the same."""
+    by_number: dict[int | None, list[View]] = {}
+    for view in waiting:
+        if view.signature is not None:
+            by_number.setdefault(view.waits_in, []).append(view)
+    for same in by_number.values():
+        signatures = [v.signature for v in same if v.signature is not None]
+        if all(a.fits(signatures[0]) for a in signatures):
+            continue
+        counts = Counter(signatures).most_common()
+        usual = counts[0][0]
+        odd = frozenset(v.rank for v in same if v.signature is not None and not v.signature.fits(usual))
+        return odd if len(odd) * 2 < len(same) else frozenset()
+    return None
+
+
+def _swapped(views: Mapping[int, View], suspects: frozenset[int], seq: int | None) -> bool:
+    """Does an odd rank call next what the others call now? Only a flight recorder knows."""
+    if seq is None:
+        return False
+    now = {v.rank: v.calls[seq] for v in views.values() if seq in v.calls}
+    usual = next((r for r in now if r not in suspects), None)
+    if usual is None:
+        return False
+    for rank, called in now.items():
+        if not called.fits(now[usual]):
+            after, before = views[rank].calls.get(seq + 1), views[usual].calls.get(seq + 1)
+            if after is not None and after.fits(now[usual]) or before is not None and before.fits(called):
+                return True
+    return False
+
+
+def _chained(found: list[Hang]) -> tuple[Hang, ...]:
+    """A suspect that waits itself in another group is a victim there: that group's hang comes first and is the cause."""
+    from gpudoctor.record import replace
+
+    out = []
+    for hang in found:
+        others = [
+            h for h in found
+            if h is not hang and h.run == hang.run and h.overall and hang.overall and hang.suspects
+            and set(hang.suspects) <= set(h.waiting) and h.suspects and h.kind not in (UNKNOWN, ALL_IN)
+        ]  # fmt: skip
+        out.append(replace(hang, because=tuple(h.group for h in others)) if others else hang)
+    return tuple(sorted(out, key=lambda h: (h.run, bool(h.because), h.kind in (UNKNOWN, ALL_IN))))

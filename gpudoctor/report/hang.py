@@ -1,0 +1,93 @@
+"""A hang in JSON (an entry of `nccl`, as the contract asks of a framework's log) and as a compact picture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpudoctor.cpulist import render
+from gpudoctor.facts.hang import FlightRecorder, Ras, Watchdog
+from gpudoctor.facts.nccl import Nccl
+from gpudoctor.facts.store import FactStore
+from gpudoctor.hang import MISMATCH, Hang, collective, hangs, world_of
+from gpudoctor.report.layout import Style, hanging
+
+_COLUMN = 13
+_SHOWN = 40  # lines that an entry quotes
+MAX_GROUPS = 6
+
+
+def found_in(store: FactStore) -> tuple[Hang, ...]:
+    """The hangs that this store's sources show."""
+    watchdog = store.get(Watchdog)
+    return hangs(watchdog, store.get(FlightRecorder), world_of(store.get(Nccl), watchdog))
+
+
+def nccl_entries(store: FactStore) -> list[dict[str, Any]]:
+    """One entry a hang; one for a log in which the watchdog ended because of an error."""
+    watchdog, recorder, ras = store.get(Watchdog), store.get(FlightRecorder), store.get(Ras)
+    found = found_in(store) if watchdog is not None or recorder is not None else ()
+    version = next((d.nccl_version for d in recorder.dumps if d.nccl_version), None) if recorder is not None else None
+    out = []
+    for hang in found:
+        lines = [e.value for v in list(hang.views.values())[:_SHOWN] for e in v.evidence]
+        out.append(
+            _entry(version, len(hang.members) if hang.members is not None else None, lines, "rank-mismatch" if hang.kind == MISMATCH else "collective-timeout")
+            | {
+                "collective": collective(hang),
+                "waiting_ranks": list(hang.waiting),
+                "suspect_ranks": list(hang.suspects),
+                "ranks_are_global": hang.overall,
+            }
+        )
+    works = watchdog.works if watchdog is not None else ()
+    if not found and any(w.error or w.stuck_seconds is not None for w in works):
+        lines = [w.error or w.at("stuck_seconds").value for w in works if w.error or w.stuck_seconds is not None]
+        out.append(_entry(version, None, lines, _slug([w.error for w in works if w.error])))
+    for answer in ras.answers[-1:] if ras is not None else ():
+        for comm in answer.comms or answer.groups:
+            wrong = bool(comm.missing or comm.failed)
+            out.append(_entry(answer.nccl_version, comm.size, [comm.at("*").value] if comm.errors != "OK" else [], "peer-died" if wrong else None))
+    return out
+
+
+def _entry(version: str | None, nranks: int | None, lines: list[str], failure: str | None) -> dict[str, Any]:
+    return {
+        "version": version,
+        "nranks": nranks,
+        "nnodes": None,
+        "transports": [],
+        "channels": None,
+        "env": {},
+        "warnings": list(dict.fromkeys(lines))[:_SHOWN],
+        "failure": failure,
+        "comm_id": None,
+        "truncated": False,
+    }
+
+
+def _slug(errors: list[str]) -> str:
+    text = " ".join(errors).lower()
+    if not errors:
+        return "collective-timeout"
+    return "peer-died" if "remote process exited" in text or "network error" in text else "cuda-error" if "cuda" in text else "network-error"
+
+
+def view(store: FactStore, style: Style) -> list[str]:
+    """Who waits and who is behind, in a line each however many ranks there are."""
+    lines: list[str] = []
+    found = found_in(store) if Watchdog in store or FlightRecorder in store else ()
+    for hang in found[:MAX_GROUPS]:
+        lines += hanging(f"{'Hang' if not lines else '':<{_COLUMN}}", " " * _COLUMN, f"{collective(hang)}: {_state(hang)}", style)
+    if len(found) > MAX_GROUPS:
+        lines.append(f"{'':<{_COLUMN}}and {len(found) - MAX_GROUPS} more process groups")
+    return lines
+
+
+def _state(hang: Hang) -> str:
+    words = [f"{'rank' if len(hang.waiting) == 1 else 'ranks'} {render(set(hang.waiting))} wait{'s' if len(hang.waiting) == 1 else ''}"] if hang.waiting else []
+    if hang.suspects:
+        words.append(f"{hang.kind}: {render(set(hang.suspects))}")
+    total = len(hang.members) if hang.members is not None else None
+    told = len(hang.views)
+    words.append(f"{told} of {total} ranks said something" if total is not None else f"{told} ranks said something")
+    return ", ".join(words)
