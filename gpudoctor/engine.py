@@ -22,6 +22,7 @@ class _Tally:
         self.findings: list[Finding] = []
         self.judged = False
         self.unknown: list[str] = []
+        self.not_given: list[str] = []  # of unknown, those whose fact is only there on request
         self.broken: list[str] = []
 
 
@@ -65,6 +66,8 @@ def _run_one(checker: BaseChecker, store: FactStore, tallies: dict[str, _Tally],
         reason = "needs " + "; ".join(store.why_missing(kind) for kind in lacking)
         for tally in tallies.values():
             tally.unknown.append(reason)
+            if any(kind.on_request for kind in lacking):
+                tally.not_given.append(reason)
         return
     view = FactView(store, frozenset((*checker.needs, *checker.any_of, *checker.wants)))
     doubtful: dict[str, list[str]] = {}
@@ -114,6 +117,8 @@ def _result(code: str, slug: str, tally: _Tally) -> CheckResult:
         return CheckResult(code, slug, FOUND, shown or None, tuple(tally.findings))
     if tally.broken:
         return CheckResult(code, slug, BROKEN, shown)
-    if tally.judged and not tally.unknown:
+    # A log that nobody gave leaves no doubt in what the host itself shows.
+    if tally.judged and len(tally.unknown) == len(tally.not_given):
         return CheckResult(code, slug, OK)
-    return CheckResult(code, slug, SKIPPED, shown or "nothing to judge")
+    offered = tally.judged or not tally.unknown or len(tally.not_given) < len(tally.unknown)
+    return CheckResult(code, slug, SKIPPED, shown or "nothing to judge", offered=offered)

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from gpudoctor.read.source import Source
 
 
-NOT_ASKED = "only looked at when asked (--job)"
-
-
 class Intake(KeyedRecord):
     """What came in: one store per host, what was lost, and the files that held nothing known."""
 
@@ -166,10 +163,8 @@ def _looked(probes: dict[str, str]) -> bool:
 def _explain_absence(store: FactStore, probes: dict[str, str]) -> None:
     """For each fact that is not there, how its sources ended."""
     from gpudoctor.collect.givers import GIVERS
-    from gpudoctor.collect.probes import PROBES
 
-    on_request = {p.id for p in PROBES if p.optional}
     for kind, ids in GIVERS.items():
         if kind not in store:
             ends = [probes[i] for i in ids if i in probes]
-            store.missing[kind] = "; ".join(ends) if ends else NOT_ASKED if on_request.issuperset(ids) else "not collected"
+            store.missing[kind] = "; ".join(ends) if ends else "only looked at when asked (--job)" if kind.on_request else "not collected"

@@ -12,7 +12,7 @@ from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Outcomes
 from gpudoctor.facts.topology import Pairs
-from gpudoctor.ingest import NOT_ASKED, Intake
+from gpudoctor.ingest import Intake
 from gpudoctor.model import BROKEN, NOTHING_KNOWN, CheckResult, Finding, Missing, Report, severity_rank
 
 HUNG = ("timeout", "stuck")
@@ -110,8 +110,8 @@ def _absent(stores: Iterable[FactStore], plugins: Plugins) -> list[Missing]:
     for store in stores:
         kinds = dict.fromkeys(k for c in plugins.checkers for k in (*c.needs, *c.any_of))
         for kind in kinds:
-            # Without a hint it is nothing a reader could provide; what nobody asked for is not missing.
-            if kind not in store and kind.hint is not None and _why(store, kind) != NOT_ASKED:
+            # Without a hint it is nothing a reader could provide; what is there on request only is not missing.
+            if kind not in store and kind.hint is not None and not kind.on_request:
                 out.append(Missing(kind.label, _why(store, kind), kind.hint))
     return out
 

@@ -105,6 +105,8 @@ class CheckResult(Record):
     status: str  # OK, FOUND, SKIPPED, BROKEN
     reason: str | None = None
     findings: tuple[Finding, ...] = ()
+    # False: skipped only because nobody gave what it judges (a log, a measurement); not counted as a check left unmade.
+    offered: bool = True
 
 
 class Diagnosis(Record):

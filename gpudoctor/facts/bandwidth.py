@@ -147,6 +147,7 @@ class BandwidthRun(Entry):
 
 
 class Bandwidth(Fact):
+    on_request: ClassVar[bool] = True
     label: ClassVar[str] = "a bandwidth measurement"
     hint: ClassVar[str | None] = "all_reduce_perf -b 8 -e 4G -f 2 -g 2"
 
@@ -174,6 +175,7 @@ class PairRate(Entry):
 
 
 class PairRates(Fact):
+    on_request: ClassVar[bool] = True
     label: ClassVar[str] = "the bandwidth of every pair"
     hint: ClassVar[str | None] = "gpudoctor bandwidth --pairs; nvbandwidth -t device_to_device_memcpy_read_ce"
 
@@ -204,6 +206,7 @@ class HostCopy(Entry):
 
 
 class HostCopies(Fact):
+    on_request: ClassVar[bool] = True
     label: ClassVar[str] = "the bandwidth of copies to and from the host"
     hint: ClassVar[str | None] = "gpudoctor bandwidth; nvbandwidth -t host_to_device_memcpy_ce device_to_host_memcpy_ce"
 
@@ -235,6 +238,7 @@ class Curve(KeyedRecord):
 class Wanted(Fact):
     """What the user asks for: a limit in GB/s, a share of what is expected, baselines saved earlier."""
 
+    on_request: ClassVar[bool] = True
     label: ClassVar[str] = "the user's own limits"
 
     limit_gbs: float | None = None

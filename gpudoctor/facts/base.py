@@ -44,6 +44,9 @@ class Fact(Record):
 
     label: ClassVar[str] = ""
     hint: ClassVar[str | None] = None
+    # True: only there where somebody gives it (a log, a measurement, --job). Its absence is not missing, and the checks
+    # that need it are not counted among those that could have been made.
+    on_request: ClassVar[bool] = False
 
     @classmethod
     def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> Any:

@@ -77,6 +77,7 @@ class Death(Entry):
 class Watchdog(Fact):
     """PyTorch's ProcessGroupNCCL, over all ranks and files."""
 
+    on_request: ClassVar[bool] = True
     label: ClassVar[str] = "PyTorch's watchdog"
 
     works: tuple[RankWork, ...] = ()
@@ -151,6 +152,7 @@ class Dump(Entry):
 
 
 class FlightRecorder(Fact):
+    on_request: ClassVar[bool] = True
     label: ClassVar[str] = "PyTorch's flight recorder"
 
     dumps: tuple[Dump, ...] = ()
@@ -211,6 +213,7 @@ class RasAnswer(Entry):
 
 
 class Ras(Fact):
+    on_request: ClassVar[bool] = True
     label: ClassVar[str] = "NCCL's RAS service"
     hint: ClassVar[str | None] = "echo verbose status | nc -w 5 localhost 28028"
 

@@ -164,6 +164,7 @@ class NcclComm(Entry):
 class Nccl(Fact):
     """Everything NCCL printed. `comms` is joined from the processes when the sources are merged."""
 
+    on_request: ClassVar[bool] = True
     label: ClassVar[str] = "NCCL's log"
     hint: ClassVar[str | None] = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,GRAPH,NET,P2P,SHM,NVLS,TUNING"
 

@@ -252,6 +252,7 @@ class JobProcess(Entry):
 
 
 class Jobs(Fact):
+    on_request: ClassVar[bool] = True
     label: ClassVar[str] = "the GPU processes now running"
     hint: ClassVar[str | None] = "gpudoctor check --job"
 

@@ -91,3 +91,22 @@ def test_select_and_ignore():
     assert run(plugins, [store(GPUS)], select=["GD990"])[0].status == "found"
     assert run(plugins, [store(GPUS)], select=["other"]) == ()
     assert run(plugins, [store(GPUS)], ignore=["made-up"]) == ()
+
+
+def test_a_fact_on_request_leaves_no_check_unmade():
+    from gpudoctor.facts.system import Jobs
+
+    class Log(BaseChecker):
+        name = "log"
+        needs = (Jobs,)
+        causes = (CAUSE,)
+
+        def check(self, facts: FactView) -> Iterator[object]:
+            yield from ()
+
+    only_log = Plugins(checkers=(Log(),), causes=(CAUSE,), failures=())
+    got = run(only_log, [store(GPUS)])[0]
+    assert (got.status, got.offered) == ("skipped", False)
+    both = Plugins(checkers=(Log(), checker(lambda f: iter(()))), causes=(CAUSE,), failures=())
+    assert run(both, [store(GPUS)])[0].status == "ok"
+    assert run(both, [store()])[0].offered
