@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Mapping
 from glob import glob
@@ -226,6 +227,7 @@ class _Heard:
         self.rows: list[dict[str, Any]] = []
         self.stages: dict[int, str] = {}
         self.failures: list[Failure] = []
+        self.echoes: list[str] = []  # what the other ranks said of it
         self.copies: list[dict[str, Any]] = []
         self.proofs: list[dict[str, Any]] = []
         self.notes: list[str] = []
@@ -275,14 +277,25 @@ class _Heard:
             self.stop = self.stop or event
         elif kind == "error":
             words = f"rank {rank}, {self.stages.get(event['rank'], 'starting')}: {event['words']}"
-            self.failures.append(Failure(kind=_kind(event["words"]), text=words))
+            self._failed(Failure(kind=_kind(event["words"]), text=words), root=False)
         elif kind == "task_done":
             self.done.add((event["rank"], event["task"]))
         elif kind == "exit":
             self.exits[event["rank"]] = event["code"]
             if event["code"] < 0 and not event["killed"]:
-                words = f"rank {rank} was ended by signal {-event['code']} while {self.stages.get(event['rank'], 'starting')}"
-                self.failures.append(Failure(kind="exit", text=words, status=event["code"]))
+                at = self.stages.get(event["rank"], "starting")
+                words = f"rank {rank} was ended by {_signal(-event['code'])}, {at}"
+                self._failed(Failure(kind="exit", text=words, status=event["code"]), root=True)
+
+    def _failed(self, failure: Failure, root: bool) -> None:
+        """The first failure counts; the others are what it looks like from elsewhere. A rank that was killed is never an echo."""
+        if not self.failures:
+            self.failures = [failure]
+        elif root and self.failures[0].kind != "exit":
+            self.echoes.insert(0, self.failures[0].text)
+            self.failures = [failure]
+        else:
+            self.echoes.append(failure.text)
 
     def _once(self, words: str) -> None:
         if words not in self.notes:
@@ -317,6 +330,7 @@ class _Heard:
                         f"{proof['wrong_written']} arrived wrong, and {proof['wrong_read']} came back wrong",
                     ),
                 )
+        self.notes += [f"after it, {echo[:200]}" for echo in self.echoes[:2]]
         # Without sizes only copies were asked for: no collective ran, unless it failed before.
         main = None if work.pairs or not (work.sizes or self.failures) else self._run(label)
         return Measured(
@@ -402,6 +416,11 @@ class _Heard:
                 )
             )
         return tuple(out)
+
+
+def _signal(number: int) -> str:
+    name = signal.Signals(number).name if number in signal.Signals._value2member_map_ else f"signal {number}"
+    return name + (" (out of memory? the kernel log says: dmesg)" if number == signal.SIGKILL else "")
 
 
 def _words(failures: list[Failure], rows: tuple[Any, ...]) -> str:

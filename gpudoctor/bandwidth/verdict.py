@@ -118,7 +118,7 @@ def _judged(
                 store.put(session.trials)
         report = report_of(())
     ratio, sentence, open_ = _expected(session, store, wanted)
-    report = _concluded(report, open_, fail_on)
+    report = _concluded(report, open_, fail_on, bool(snapshots))
     if report.verdict == "fail" and report.diagnoses:
         sentence = report.diagnoses[0].finding.message.split(". ")[0].rstrip(".") + "."
     return Done(
@@ -150,14 +150,15 @@ def _expected(session: Session, store: FactStore, wanted: Wanted) -> tuple[float
     return verdict.ratio, sentence, None
 
 
-def _concluded(report: Report, open_: Missing | None, fail_on: str) -> Report:
+def _concluded(report: Report, open_: Missing | None, fail_on: str, looked: bool) -> Report:
     """The verdict of a measurement: what a `check` needs and did not get does not keep it from being judged."""
     findings = [f for r in report.results for f in r.findings]
     bad = any(severity_rank(f.severity) <= severity_rank(fail_on) for f in findings)
     broken = [m for m in report.missing if m.needed and any(m.fact == f"the check {r.slug}" for r in report.results if r.status == BROKEN)]
     needed = [*broken, *([open_] if open_ is not None else [])]
     verdict = "fail" if bad else "unknown" if needed else "pass"
-    rest = () if verdict == "pass" and not findings else tuple(m for m in report.missing if m not in needed)
+    # What a look at the host did not find matters only where something is to be explained.
+    rest = tuple(m for m in report.missing if m not in needed) if looked and findings else ()
     return replace(
         report,
         missing=(*needed, *(replace(m, needed=False) for m in rest)),

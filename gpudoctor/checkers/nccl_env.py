@@ -13,8 +13,10 @@ from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Cpu, JobProcess, Jobs, Setting, Settings
 from gpudoctor.facts.topology import Nics, NvLinks, Pair, Pairs
-from gpudoctor.model import CERTAIN, ERROR, NOTE, WARNING, CannotTell, Cause, Evidence, Finding, Step, Threshold
+from gpudoctor.facts.trials import Trial, Trials
+from gpudoctor.model import CERTAIN, ERROR, NOTE, WARNING, CannotTell, Cause, Evidence, Finding, Gain, Step, Threshold
 from gpudoctor.parts import find
+from gpudoctor.record import replace
 
 P2P_DISABLED_ENV = Cause(
     "GD601",
@@ -70,9 +72,26 @@ class NcclEnv(BaseChecker):
     name: ClassVar[str] = "nccl-env"
     any_of = (Settings, Jobs)
     causes = (P2P_DISABLED_ENV, NCCL_ENV)
-    wants = (Gpus, Pairs, NvLinks, Nics, Cpu)
+    wants = (Gpus, Pairs, NvLinks, Nics, Cpu, Trials)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
+        """What the settings do by their meaning; and by measurement, where a bandwidth run was varied."""
+        trials = facts.get(Trials) or Trials(())
+        told: set[str] = set()
+        for said in self._by_meaning(facts):
+            trial = None
+            if isinstance(said, Finding):
+                trial = next((t for t in trials if t.culprit and t.name and f"{t.name}={t.value}" in said.message), None)
+            if trial is not None and trial.name is not None and isinstance(said, Finding):
+                told.add(trial.name)
+                said = _measured(said, trial)
+            yield said
+        settings = facts.get(Settings) or Settings(())
+        for trial in trials:
+            if trial.culprit and trial.name is not None and trial.name not in told:
+                yield _by_trial(trial, settings.get(trial.name))
+
+    def _by_meaning(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         here = facts.get(Settings) or Settings(())
         around = Around(pairs=facts.get(Pairs), nics=facts.get(Nics), nvlink=_nvlink_seen(facts))
         said: set[tuple[str, str]] = set()
@@ -86,6 +105,45 @@ class NcclEnv(BaseChecker):
                     if (advice.setting.name, advice.setting.value) not in said:
                         said.add((advice.setting.name, advice.setting.value))
                         yield _finding(advice, whose)
+
+
+def _loss(trial: Trial) -> str:
+    """`costs 91 %: 28.2 instead of 328 GB/s`, as measured here."""
+    return f"costs {trial.loss_pct or 0:.0f} %: {trial.before_gbs or 0:.3g} instead of {trial.after_gbs or 0:.3g} GB/s"
+
+
+def _gain(trial: Trial) -> Gain:
+    return Gain(round(trial.before_gbs or 0.0, 1), round(trial.after_gbs or 0.0, 1), "GB/s")
+
+
+def _measured(finding: Finding, trial: Trial) -> Finding:
+    """A finding whose cost was measured on this host. A note that turns out to cost so much is none."""
+    return replace(
+        finding,
+        severity=WARNING if finding.severity == NOTE else finding.severity,
+        message=f"{finding.message} Measured here, it {_loss(trial)}.",
+        evidence=(*finding.evidence, trial.at("after_gbs")),
+        confidence=CERTAIN,
+        cost=f"{trial.before_gbs or 0:.3g} instead of {trial.after_gbs or 0:.3g} GB/s, measured on this host with and without it",
+        gain=_gain(trial),
+    )
+
+
+def _by_trial(trial: Trial, setting: Setting | None) -> Finding:
+    """A setting that no rule speaks of, and without which the bandwidth is back."""
+    p2p = trial.name in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
+    where = _place(setting, "") if setting is not None else f"{trial.name}={trial.value} ({trial.scope})"
+    return Finding(
+        P2P_DISABLED_ENV.slug if p2p else NCCL_ENV.slug,
+        WARNING,
+        "host",
+        f"{where} {_loss(trial)}, measured with and without it.",
+        (*((setting.at("value"),) if setting is not None else ()), trial.at("after_gbs")),
+        CERTAIN,
+        f"{trial.before_gbs or 0:.3g} instead of {trial.after_gbs or 0:.3g} GB/s",
+        _removal(setting, "Measure again.", "gpudoctor bandwidth") if setting is not None else (),
+        _gain(trial),
+    )
 
 
 def strtol(value: str) -> int:

@@ -144,10 +144,12 @@ def _live(
     extra = done.extra
     if save is not None:
         extra["notes"].append(_save(save, done.report, done.baseline))
-    page = lambda style: render(done.report, extra, done.sentence, style)  # noqa: E731
     line = " ".join(" ".join(verdict_lines(done.report, done.sentence, Style(unicode=False, width=10_000))).split())
-    styles = {"screen": Style(colour=colour_wanted(), unicode=unicode_wanted()), "file": Style()}
-    write(done.report, plugins, format_, outputs, quiet, verbose, extra={"bandwidth": extra}, page=(page(styles["screen"]), page(styles["file"]), line))
+    screen, file = (
+        render(done.report, extra, done.sentence, style)
+        for style in (Style(colour=colour_wanted(), unicode=unicode_wanted()), Style())
+    )
+    write(done.report, plugins, format_, outputs, quiet, verbose, extra={"bandwidth": extra}, page=(screen, file, line))
     sys.exit(done.report.exit_code)
 
 
