@@ -144,11 +144,23 @@ class Bisect:
         return {"*": Evidence("gpudoctor bandwidth", words, _outcome(self.before, after, why_not))}
 
 
+# What a variation means that helps although no setting is to blame.
+_MEANS = {
+    "peer to peer off": "going through host memory is faster than peer to peer: look for ACS, an IOMMU or a slow link between the GPUs",
+    "peer to peer at every distance": "NCCL's own rule leaves peer to peer unused at this distance: NCCL_P2P_LEVEL=SYS makes it use it",
+    "shared memory off": "host memory is the slow way here: look at the CPUs and the memory that the ranks are bound to",
+    "every CPU of this host allowed": "this process may not use the CPUs near the GPUs: start it with another affinity (taskset, --cpu-bind)",
+}
+
+
+def telling(trials: Iterable[Trial]) -> tuple[str, ...]:
+    """Sentences on the variations that helped."""
+    return tuple(
+        f"{t.what}: {t.after_gbs:.4g} instead of {t.before_gbs:.4g} GB/s; {_MEANS[t.what]}"
+        for t in trials
+        if t.what in _MEANS and t.gain is not None and t.gain >= TELLING
+    )
+
+
 def _outcome(before: float, after: float | None, why_not: str | None) -> str:
     return why_not or (f"{after:.4g} instead of {before:.4g} GB/s" if after is not None else "no level")
-
-
-def culprits(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    return tuple(t for t in trials if t.culprit)
-
-

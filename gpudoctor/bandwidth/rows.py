@@ -12,7 +12,7 @@ from gpudoctor.facts.bandwidth import BandwidthRow, BandwidthRun, factor
 def repeats_of(events: Iterable[dict[str, Any]]) -> list[float]:
     """Microseconds of each repeat: the mean over the ranks, as nccl-tests averages by default (-a 1)."""
     times = [event["times_us"] for event in events]
-    return [fmean(repeat) for repeat in zip(*times)]
+    return [fmean(repeat) for repeat in zip(*times, strict=True)]
 
 
 def event_rows(events: list[dict[str, Any]], collective: str, ranks: int) -> tuple[BandwidthRow, ...]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from gpudoctor.bandwidth import plan, python, tests_engine
-from gpudoctor.bandwidth.bisect import Bisect
-from gpudoctor.bandwidth.settings import Site
+from gpudoctor.bandwidth.bisect import Bisect, telling
+from gpudoctor.bandwidth.settings import KEPT, Site
 from gpudoctor.bandwidth.tests_engine import TestsEngine
 from gpudoctor.bandwidth.torch_engine import TorchEngine
 from gpudoctor.bandwidth.work import CannotStart, Engine, Measured, Progress, Target, Work
@@ -134,7 +135,9 @@ class Session:
         busy = []
         for process in store.get(Jobs) or ():
             held = [chosen[b].label for b in (process.gpus or ((process.gpu_bdf,) if process.gpu_bdf else ())) if b in chosen]
-            if held:
+            # A process that has ended since holds nothing; one of another PID namespace was never to be seen here.
+            gone = process.unreadable is None and not os.path.exists(f"/proc/{process.pid}")
+            if held and not gone:
                 busy.append(f"process {process.pid}" + (f" ({process.name})" if process.name else "") + f" on {', '.join(held)}")
         if busy:
             raise NotStarted(
@@ -165,15 +168,13 @@ class Session:
         )
         try:
             self.engine.start(self.until)
-            if self.torch is not None and self.torch is not self.engine and (work.host_copies or work.proof):
-                self.torch.start(self.until)
         except CannotStart as error:
             raise NotStarted("a program to measure with", str(error)) from error
         self.engine_s = time.monotonic() - self.began
         if ranks == 1:
             self.notes.append("one GPU: there is nothing to measure between GPUs")
-        if self.torch is not None and (self.torch is not self.engine or ranks == 1) and (work.host_copies or work.proof):
-            self._keep(self.torch.run(replace(work, sizes=(), seconds=1.0), self.progress))
+        if (self.torch is not self.engine or ranks == 1) and (work.host_copies or work.proof):
+            self._beside(work)
             work = replace(work, host_copies=False, proof=False)
         if ranks > 1 and self._may_go_on():
             self.measured = self.engine.run(work, self.progress)
@@ -188,6 +189,20 @@ class Session:
                 )
         self.notes += [n for m in (self.measured, *self.parts) for n in m.notes if n not in self.notes]
         self.notes += self.site.kept_words()
+
+    def _beside(self, work: Work) -> None:
+        """Host copies and the proof of peer to peer, which nccl-tests does not make. Without PyTorch they are left out."""
+        if self.torch is None:
+            return
+        try:
+            self.torch.start(self.until)
+            measured = self.torch.run(replace(work, sizes=(), seconds=1.0), self.progress)
+        except CannotStart as error:
+            measured = Measured(stopped=str(error))
+        if measured.stopped is not None and not measured.short_of_memory and len(self.targets) > 1:
+            self.notes.append(f"host copies and the proof of peer to peer were left out: {measured.stopped}")
+            return
+        self._keep(measured)
 
     def _keep(self, measured: Measured) -> None:
         self._vet(measured)
@@ -220,6 +235,7 @@ class Session:
             return
         search = Bisect(self.engine, self.work, self.site, run.plateau_busbw_gbs or 0.0, self.progress, self.options.allow_p2p)
         self.trials = Trials(search.run())
+        self.notes += telling(self.trials)
 
     def put_facts(self, store: FactStore, wanted: Wanted) -> None:
         """Everything measured, into the facts of this host."""
@@ -236,6 +252,11 @@ class Session:
         if self.trials is not None:
             store.put(self.trials)
         store.put(wanted)
+        given = store.get(Settings)
+        if given is not None or self.site.entries:
+            # What NCCL obeyed in these runs: a replayed host was recorded with another environment.
+            rest = tuple(s for s in given or () if s.name not in KEPT and not s.name.startswith("NCCL_"))
+            store.put(Settings((*self.site.entries, *rest)))
 
     def as_json(self) -> dict[str, Any]:
         """What belongs to the measurement alone; rows and levels are among the facts."""

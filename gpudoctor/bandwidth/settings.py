@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 
 from gpudoctor.checkers.nccl_env import level_of, strtol
 from gpudoctor.facts.system import Setting, Settings
+from gpudoctor.model import Evidence
 from gpudoctor.record import KeyedRecord
 
 # NVLink multicast is the site's decision: in-switch reduction can take the GPUs of a shared host down. What switches it
 # off stays set in every child, whatever else is taken away.
 KEPT = ("NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS")
-_NOT_TRIED = ("NCCL_DEBUG", "NCCL_CONF_FILE", "NCCL_TESTS_", "NCCL_TOPO_DUMP", "NCCL_GRAPH_DUMP", "NCCL_NVLS_")
+_NOT_TRIED = ("NCCL_DEBUG", "NCCL_CONF_FILE", "NCCL_TESTS_", "NCCL_TOPO_DUMP", "NCCL_GRAPH_DUMP", "NCCL_NVLS_", "NCCL_VERSION")
 _P2P = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
 # Words for which an empty value is no default: NCCL then finds no algorithm, no network, no file.
 _WORDS = (
@@ -37,7 +38,15 @@ class Site:
 
     def __init__(self, environ: Mapping[str, str], settings: Settings | None) -> None:
         self.environ = environ
-        self.entries = tuple(s for s in settings or () if s.name.startswith("NCCL_") or s.name in KEPT)
+        given = tuple(s for s in settings or () if s.name.startswith("NCCL_") or s.name in KEPT)
+        known = {s.name: s for s in given if s.scope == "environment" and environ.get(s.name) == s.value}
+        own = tuple(
+            known.get(n) or Setting(name=n, value=v, scope="environment", origin={"*": Evidence("environment", n, f"{n}={v}")})
+            for n, v in sorted(environ.items())
+            if n.startswith("NCCL_") or n in KEPT
+        )
+        # The environment that the children get is ours, whatever host the facts are of.
+        self.entries = (*own, *(s for s in given if s.scope != "environment"))
 
     @property
     def effective(self) -> dict[str, Setting]:

@@ -110,8 +110,11 @@ class TestsEngine:
             return Measured(stopped=f"{self.programs}: no {work.collective}{_SUFFIX} in it")
         self.runs += 1
         base = os.path.join(self.folder, f"tests-{self.runs}")
-        argv = [program, "-b", str(min(sizes)), "-e", str(max(sizes)), "-f", str(_factor(sizes)), "-g", str(len(targets)), "-c", "1"]
-        argv += ["-n", str(work.rounds), "-w", "5", *(("-J", f"{base}.json") if self.json else ())]
+        factor = _factor(sizes)
+        argv = [program, "-b", str(_first_size(sizes, factor)), "-e", str(max(sizes)), "-f", str(factor), "-g", str(len(targets))]
+        argv += ["-c", "1", "-n", str(work.rounds), "-w", "5"]
+        shown = " ".join((os.path.basename(program), *argv[1:]))
+        argv += ("-J", f"{base}.json") if self.json else ()
         env = {k: v for k, v in self.environ.items() if k not in work.unset}
         env.update(work.set)
         env.update(
@@ -127,7 +130,7 @@ class TestsEngine:
         said = _CANNOT.search(out)
         if status is None and hung is None or said is not None or status == 127:
             return Measured(stopped=f"{program}: {said[0].strip() if said else 'could not be started'}", engine=self.name)
-        run = self._read(out, f"{base}.json", " ".join(argv), targets)
+        run = self._read(out, f"{base}.json", shown, targets)
         failures = list(run.failures)
         if hung is not None:
             last = [x for x in log.decode("utf-8", "replace").splitlines() if "NCCL" in x][-1:] or [""]
@@ -232,6 +235,14 @@ def _factor(sizes: Sequence[int]) -> int:
     """nccl-tests goes from one size to another by a factor: the one between the largest two of ours."""
     ordered = sorted(sizes)
     return max(2, ordered[-1] // ordered[-2]) if len(ordered) > 1 else 2
+
+
+def _first_size(sizes: Sequence[int], factor: int) -> int:
+    """Where it must begin so that the largest size is one of its steps."""
+    first = max(sizes)
+    while first // factor >= min(sizes):
+        first //= factor
+    return first
 
 
 def _rows(text: str) -> int:

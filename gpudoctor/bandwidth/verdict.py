@@ -119,7 +119,11 @@ def _judged(
         report = report_of(())
     ratio, sentence, open_ = _expected(session, store, wanted)
     report = _concluded(report, open_, fail_on, bool(snapshots))
-    if report.verdict == "fail" and report.diagnoses:
+    culprits = [t for t in session.trials or () if t.culprit]
+    if culprits:
+        words = "; ".join(f"{t.name}={t.value} costs {t.loss_pct or 0:.0f} %, without it {t.after_gbs or 0:.3g} GB/s" for t in culprits)
+        sentence = f"{sentence.rstrip('.')}. This holds it back: {words}."
+    elif report.verdict == "fail" and report.diagnoses:
         sentence = report.diagnoses[0].finding.message.split(". ")[0].rstrip(".") + "."
     return Done(
         report=report,

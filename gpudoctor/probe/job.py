@@ -106,15 +106,21 @@ def minor_addresses() -> dict[str, str]:
     return out
 
 
+def sibling(pid: int) -> bool:
+    """Is it another probe of the gpudoctor that started us? They run at the same time and open the GPUs as well."""
+    rest = (read(f"{PROC}/{pid}/stat") or "").rpartition(")")[2].split()
+    return len(rest) > 1 and rest[1] == str(os.getppid())
+
+
 def scan(until: float) -> dict[int, tuple[set[int], bool]]:
-    """Every process whose open files may be read and that computes with CUDA."""
+    """Every process whose open files may be read and that computes with CUDA, but for the probes running beside us."""
     out = {}
     for name in os.listdir(PROC):
         if time.monotonic() > until:
             break
         if name.isdigit() and int(name) != os.getpid():
             held = open_nodes(int(name))
-            if held is not None and held[0] and held[1]:
+            if held is not None and held[0] and held[1] and not sibling(int(name)):
                 out[int(name)] = held
     return out
 
