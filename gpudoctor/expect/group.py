@@ -55,12 +55,18 @@ def group_of(run: BandwidthRun, around: Around) -> Group:
     comm = comm_of(run, around.nccl)
     one_host = _one_host(run)
     gpus = _gpus(run, around.gpus, one_host)
-    names = [m.name for m in run.team if m.name] or [g.name for g in gpus if g.name]
-    parts = [find(g.device_id, g.name) for g in gpus] if gpus else [find(None, n) for n in names]
+    # The host's own word for each GPU first; a matrix alone has no names, and then the table's count.
+    told = gpus or tuple(Gpu() for _ in run.team)
+    seats = [
+        (gpu.device_id, gpu.name or member.name)
+        for gpu, member in zip(told, run.team, strict=True)
+        if gpu.device_id or gpu.name or member.name
+    ]
+    names = [name for _, name in seats if name]
     # A mixed group is expected at its slower member's rate, and which that is depends on the link: no part speaks for it.
-    mixed = len({g.device_id or g.name for g in gpus}) > 1 or len(set(names)) > 1
-    part = parts[0] if parts and not mixed else None
-    ids = [g.device_id or g.name or "?" for g in gpus] or names
+    mixed = len({device or name for device, name in seats}) > 1
+    part = find(*seats[0]) if seats and not mixed else None
+    ids = [device or name or "?" for device, name in seats]
     common = Group(
         gpus=gpus,
         part=part,

@@ -66,7 +66,9 @@ def read(line: Line, layout: Layout | None) -> BandwidthRow | None:
     inside = figures[:half] if only_in else figures[half : 2 * half]
     if len(out) < 3 and not only_in:
         return None
-    first, second = _half(out, layout, root), _half(inside, layout, root)
+    # Since 2.13 both redop and root stand in every row.
+    new = root and redop is not None
+    first, second = _half(out, layout, new), _half(inside, layout, new)
     if first is None or second is None:
         return None
     size = int(words[0])
@@ -108,7 +110,7 @@ def _shape(rest: list[str], layout: Layout | None, redop: str | None, cut: bool)
 _Half = tuple[float | None, float | None, float | None, int | None, float | None]
 
 
-def _half(words: list[str], layout: Layout | None, root: bool) -> _Half | None:
+def _half(words: list[str], layout: Layout | None, new: bool) -> _Half | None:
     """time, algbw, busbw, wrong, error; None where a word is no number. A half that is not there has no values."""
     values: list[float | None] = []
     for word in words[:4]:
@@ -122,7 +124,7 @@ def _half(words: list[str], layout: Layout | None, root: bool) -> _Half | None:
     # A half of which a cut left less than the three figures says nothing.
     time, algbw, busbw = values[:3] if len(values) >= 3 else (None, None, None)
     last = values[3] if len(values) > 3 else None
-    deviation = layout.deviation if layout is not None else not root and len(words) > 3 and not words[3].isdigit()
+    deviation = layout.deviation if layout is not None else not new and len(words) > 3 and not words[3].isdigit()
     if last is None:
         return time, algbw, busbw, None, None
     return (time, algbw, busbw, None, last) if deviation else (time, algbw, busbw, int(last), None)

@@ -193,6 +193,16 @@ FORMATS: tuple[Format, ...] = (
         r"^\s*CA '\S+'|^\s*hca_id:\s|^\s*Infiniband device '\S+' port",
         r"^\s+[A-Za-z][\w .()/-]{0,40}:|^\s*CA '|^\s*hca_id:|^\s*Infiniband device '|^[a-z][a-z ]{2,20}:\s",
     ),
+    Format(
+        "nvbandwidth",
+        ("nvbandwidth Version",),
+        r"^\s*nvbandwidth Version|^\s*Running \w+(?:_memcpy_(?:read_|write_)?|_(?:read_|write_))(?:ce|sm)\.",
+        r"^\s*(?:nvbandwidth Version|Built from|CUDA (?:Runtime|Driver) Version|Driver Version|Device \d+: |Running \w+\.|memcpy |SUM |NOTE:|Waived)|^\s*\d+(?:\s+(?:\d+(?:\.\d+)?|N/A))*\s*$",
+        strangers=2,
+        first=r"^\s*nvbandwidth Version",
+        joins=False,
+        hints=(r"Running \w{8,50}_(?:ce|sm)\.",),
+    ),
     # --- logs: telling lines anywhere
     # A table of nccl-tests: NCCL's own log runs through it.
     Format(

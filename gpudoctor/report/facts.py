@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRun, HostCopies, HostCopy, PairRate, PairRates
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.kernel import KernelLog
 from gpudoctor.facts.pci import PciDevice, PciTree
@@ -40,6 +41,13 @@ def _families(store: FactStore) -> dict[str, list[Json]]:
         out["pci"] = [_pci(d) for d in tree]
     if links is not None:
         out["nvlinks"] = [_nvlink(x) for x in links]
+    measured, rates, copies = store.get(Bandwidth), store.get(PairRates), store.get(HostCopies)
+    if measured is not None:
+        out["bandwidth"] = [_bandwidth(r) for r in measured]
+    if rates is not None:
+        out["pair_bandwidth"] = [_pair_rate(r) for r in rates]
+    if copies is not None:
+        out["host_copies"] = [_host_copy(c) for c in copies]
     if log is not None:
         counts: dict[tuple[str | None, int], int] = {}
         for event in log.of("xid"):
@@ -106,6 +114,52 @@ def _pci(device: PciDevice) -> Json:
         "aspm_enabled": None if device.aspm_enabled is None else list(device.aspm_enabled),
         "aspm_supported": None if device.aspm_supported is None else list(device.aspm_supported),
         "acs": None if device.acs is None else dict(device.acs),
+    }
+
+
+def _bandwidth(run: BandwidthRun) -> Json:
+    return {
+        "program": run.program,
+        "collective": run.collective,
+        "nranks": run.nranks,
+        "rows": [
+            {
+                "size": row.size,
+                "busbw_out_gbs": row.busbw_out_gbs,
+                "busbw_in_gbs": row.busbw_in_gbs,
+                "wrong_out": row.wrong_out,
+                "wrong_in": row.wrong_in,
+                "time_out_us": row.time_out_us,
+                "time_in_us": row.time_in_us,
+            }
+            for row in run.rows
+        ],
+        "plateau_busbw_gbs": run.plateau_busbw_gbs,
+        "average_busbw_gbs": run.average_busbw_gbs,
+        "wrong": run.wrong,
+        "completed": run.completed,
+        "engine": run.engine,
+        "backend": run.backend,
+        "nccl_version": run.nccl_version,
+        "latency_us": run.latency_us,
+        "gpus": [{"rank": m.rank, "host": m.host, "device": m.device, "bdf": m.bdf, "name": m.name} for m in run.members],
+        "failures": [f.text for f in run.failures],
+        "exit_status": run.exit_status,
+    }
+
+
+def _pair_rate(rate: PairRate) -> Json:
+    return {"a": rate.a, "b": rate.b, "a_bdf": rate.a_bdf, "b_bdf": rate.b_bdf, "what": rate.what, "gbs": rate.gbs}
+
+
+def _host_copy(copy: HostCopy) -> Json:
+    return {
+        "gpu": copy.gpu,
+        "bdf": copy.bdf,
+        "to_device_gbs": copy.to_device_gbs,
+        "from_device_gbs": copy.from_device_gbs,
+        "speed_gts": copy.speed_gts,
+        "width": copy.width,
     }
 
 

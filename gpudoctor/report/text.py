@@ -10,6 +10,7 @@ from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import Pairs
 from gpudoctor.model import ERROR, FOUND, NOTE, NOTHING_KNOWN, OK, SKIPPED, WARNING, Diagnosis, Missing, Report
+from gpudoctor.report.bandwidth import view as measured
 from gpudoctor.report.blocks import block, subject
 from gpudoctor.report.layout import MARK, Style, counted, hanging, listed
 from gpudoctor.report.topology import cell, view
@@ -31,6 +32,7 @@ def render(report: Report, verbose: int = 0, colour: bool = False, unicode: bool
     parts += [block([d], style) for d in quiet] if verbose else [_notes(quiet, style)]
     for store in report.hosts:
         parts.append(_picture(store, style, len(report.hosts) > 1))  # type: ignore[arg-type]
+        parts.append(measured(store, style))  # type: ignore[arg-type]
     parts.append(_all_checks(report, style) if verbose > 1 else [])
     parts.append(_not_read(report, style, verbose))
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"

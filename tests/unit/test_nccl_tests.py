@@ -1,0 +1,366 @@
+"""Tables of nccl-tests: every layout, what surrounds them, what is missing from them."""
+
+import pytest
+
+from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRow, BandwidthRun, factor
+from gpudoctor.facts.base import Loss
+from gpudoctor.facts.system import Settings
+from gpudoctor.parsers import nccl_tests, nccl_tests_json
+from gpudoctor.parsers.nccl_row import ranks
+from gpudoctor.read.section import Unparsable
+from tests.support import FIXTURES, parse, recognise
+from tests.tables import LAYOUTS, devices, header, row, table
+
+OUTPUTS = FIXTURES / "outputs"
+MIB = 1 << 20
+RATES = [(8, 0.0), (MIB, 24.0), (64 * MIB, 80.0), (256 * MIB, 96.0), (1024 * MIB, 100.0)]
+
+
+def runs(text, kind="nccl-tests"):
+    return [r for f in parse(kind, text) if isinstance(f, Bandwidth) for r in f.runs]
+
+
+def read(text):
+    """Through recognition, as `--from FILE` does."""
+    found = []
+    for section in recognise(text):
+        if section.kind == "nccl-tests":
+            found += [r for f in nccl_tests.parse(section) if isinstance(f, Bandwidth) for r in f.runs]
+    return found
+
+
+def only(text):
+    found = read(text)
+    assert len(found) == 1
+    return found[0]
+
+
+# --- captured
+
+
+@pytest.mark.parametrize(
+    ("name", "collective", "nranks", "rows", "level", "average", "completed"),
+    [
+        ("nvlink-8B-1G", "all_reduce", 2, 28, (312, 329), 84.9503, True),
+        ("p2p-disabled-shm", "all_reduce", 2, 6, (27, 29), 25.0958, True),
+        ("socket", "all_reduce", 2, 5, (3.3, 3.6), 2.95027, True),
+        ("sweep-base", "all_reduce", 2, 3, (330, 349), 326.522, True),
+        ("sweep-ag", "all_gather", 2, 3, (323, 324), 279.266, True),
+        ("sweep-sr", "sendrecv", 2, 3, (360, 366), 343.541, True),
+    ],
+)
+def test_captured_runs(name, collective, nranks, rows, level, average, completed):
+    run = only((OUTPUTS / "nccl-tests" / f"h200x2-{name}.txt").read_text())
+    assert (run.collective, run.nranks, len(run.rows), run.completed) == (collective, nranks, rows, completed)
+    assert run.program == f"{collective}_perf"
+    assert level[0] <= run.plateau_busbw_gbs <= level[1]
+    assert run.average_busbw_gbs == average
+    assert run.wrong is False
+    assert (run.nccl_version, run.tests_version, run.hosts) == ("2.28.9", "2.19.6", ("vm",))
+    assert [m.bdf for m in run.members] == ["0000:00:06.0", "0000:00:07.0"]
+
+
+def test_one_row_is_read_field_by_field():
+    run = only((OUTPUTS / "nccl-tests" / "h200x2-sweep-sr.txt").read_text())
+    assert run.rows[1] == BandwidthRow(
+        size=1073741824, type="float", redop="sum", line=13,
+        time_out_us=2979.63, algbw_out_gbs=360.36, busbw_out_gbs=360.36, wrong_out=0,
+        time_in_us=2982.53, algbw_in_gbs=360.01, busbw_in_gbs=360.01, wrong_in=None,
+    )  # fmt: skip
+
+
+def test_one_gpu_has_no_level():
+    run = only((OUTPUTS / "nccl-tests" / "h200x2-one-gpu.txt").read_text())
+    assert (run.nranks, run.plateau_busbw_gbs, run.average_busbw_gbs, run.wrong) == (1, None, 0.0, False)
+
+
+def test_too_few_gpus_leave_an_entry_without_rows():
+    run = only((OUTPUTS / "nccl-tests" / "h200x2-fail-three-gpus-asked.txt").read_text())
+    assert (run.rows, run.completed, run.nranks) == ((), False, None)
+    assert [(f.kind, f.asked, f.found) for f in run.failures] == [("gpus", 3, 2), ("test", None, None)]
+
+
+# --- layouts
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("with_header", [True, False])
+def test_every_layout_gives_the_same_numbers(layout, with_header):
+    text = table(RATES, layout=layout)
+    if not with_header:
+        text = "\n".join(line for line in text.splitlines() if "algbw" not in line) + "\n"
+    run = only(text)
+    assert [(r.size, r.busbw_out_gbs, r.busbw_in_gbs) for r in run.rows] == [(s, v, v) for s, v in RATES]
+    old = LAYOUTS[layout][2] == "error"
+    assert all(r.wrong_out == (None if old else 0) for r in run.rows)
+    assert all(r.error_in == (0.0 if old else None) for r in run.rows)
+    assert (run.nranks, run.completed, run.average_busbw_gbs) == (2, True, 100.5)
+
+
+def test_old_error_column_is_no_count():
+    run = only(table(RATES, layout="old all_reduce", wrong="2e-07"))
+    assert all(r.wrong_out is None and r.error_out == 2e-07 for r in run.rows)
+    assert run.wrong is False  # by the footer
+
+
+def test_not_checked_is_not_right():
+    run = only(table(RATES, wrong="N/A").replace("# Out of bounds values : 0 OK\n", ""))
+    assert run.wrong is None
+
+
+def test_old_devices_name_only_the_bus():
+    run = only(table(RATES, layout="old all_reduce", nranks=2, named=False))
+    assert [(m.bus, m.bdf) for m in run.members] == [(6, None), (7, None)]
+    assert run.collective is None  # a ratio of 1 is an all_reduce over two, or a broadcast, or a sendrecv
+
+
+def test_only_the_in_place_half():
+    text = table([]).replace("# Out of", "     1048576        262144     float     sum      -1                                     100.0   10.48   10.48      0\n# Out of")
+    (found,) = only(text).rows
+    assert (found.busbw_out_gbs, found.busbw_in_gbs, found.wrong_in) == (None, 10.48, 0)
+
+
+# --- what stands around a table
+
+
+@pytest.mark.parametrize("tag", ["[1,0]<stdout>:", "   [1,0]<stdout>:", "0: ", "> ", "  ", "2026-11-29T18:30:29Z "])
+def test_prefixes(tag):
+    text = "".join(f"{tag}{line}\n" for line in table(RATES).splitlines())
+    run = only(text)
+    assert (len(run.rows), run.nranks, run.completed, run.collective) == (5, 2, True, "all_reduce")
+
+
+def test_log_lines_between_the_rows():
+    lines = table(RATES).splitlines()
+    mixed = [part for n, line in enumerate(lines) for part in (line, f"vm:1752:17{n:02} [0] NCCL INFO Channel {n:02}/24 : 0 1")]
+    run = only("\n".join(mixed) + "\n")
+    assert (len(run.rows), run.completed) == (5, True)
+
+
+def test_rows_below_an_indented_block_are_not_taken_by_it():
+    text = "41:00.0 3D controller: NVIDIA Corporation GH100 [H200 SXM]\n\tLnkSta:\tSpeed 32GT/s, Width x16\n" + table(RATES)
+    assert len(only(text).rows) == 5
+
+
+def test_prose_and_commands_are_no_run():
+    assert read("Run `all_reduce_perf -b 8 -e 1G -f 2 -g 2` and send the output.\n$ ./build/all_reduce_perf -b 8 -g 2\nsrun: error: node1: task 0: Exited with exit code 1\n") == []
+
+
+def test_a_root_prompt_names_the_program():
+    run = only("# ./build/all_gather_perf -b 8 -e 1G -f 2 -g 8\n" + "\n".join([header("2.19"), row("2.19", MIB * 64, 70.0, 7 / 8)]) + "\n")
+    assert (run.program, run.collective, run.nranks) == ("all_gather_perf", "all_gather", 8)
+
+
+# --- several runs
+
+
+def test_two_whole_runs():
+    first, second = read(table(RATES) + "\nand after the change:\n" + table(RATES[:3], collective="all_gather"))
+    assert (first.collective, len(first.rows), second.collective, len(second.rows)) == ("all_reduce", 5, "all_gather", 3)
+
+
+def test_two_runs_without_banner():
+    text = table(RATES, named=False)
+    assert [len(r.rows) for r in read(text + text)] == [5, 5]
+
+
+def test_restarting_sizes_are_one_run():
+    lines = table(RATES).splitlines()
+    rows = [line for line in lines if "float" in line]
+    text = "\n".join(lines).replace(rows[-1], "\n".join([rows[-1], *(r.replace(" sum", "prod") for r in rows)]))
+    run = only(text + "\n")
+    assert len(run.rows) == 10 and {r.redop for r in run.rows} == {"sum", "prod"}
+
+
+def test_two_tails_with_words_between_are_two_tables():
+    tail = "".join(row("2.19", size, rate, 1.5) + "\n" for size, rate in RATES[2:])
+    assert [len(r.rows) for r in read(tail + "\nWith the switch set:\n\n\n" + tail)] == [3, 3]
+
+
+def test_rows_below_a_footer_are_a_new_table():
+    tail = row("2.19", 64 * MIB, 50.0, 1.5) + "\n"
+    assert [len(r.rows) for r in read(tail + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 50.0 \n" + tail)] == [1, 1]
+
+
+# --- ranks
+
+
+@pytest.mark.parametrize("nranks", [2, 3, 4, 8, 16, 64])
+def test_ranks_from_the_ratio(nranks):
+    tail = "".join(row("2.19", size, rate, 2 * (nranks - 1) / nranks) + "\n" for size, rate in [(256 * MIB, 230.12), (1024 * MIB, 412.34)])
+    run = only(tail)
+    if nranks == 2:
+        assert (run.nranks, run.collective) == (None, None)  # could be anything with a factor of 1
+    else:
+        assert (run.nranks, run.collective) == (nranks, "all_reduce")
+
+
+def test_ranks_of_a_ratio_below_one():
+    run = only(row("2.19", 1024 * MIB, 210.0, 7 / 8) + "\n")
+    assert (run.nranks, run.collective) == (8, None)
+
+
+def test_many_ranks_are_not_told_apart_by_the_ratio():
+    fewest, most = ranks([BandwidthRow(size=1, algbw_out_gbs=12.0, busbw_out_gbs=23.98)], "all_reduce")
+    assert fewest < 1200 < most
+    assert only(row("2.19", 1024 * MIB, 24.0, 2 * 1199 / 1200) + "\n").nranks is None
+
+
+def test_a_list_of_devices_with_gaps_is_read_with_the_ratio():
+    lines = [line for line in table(RATES, nranks=72).splitlines() if "# " not in line or "Rank" not in line or "Rank 71" in line]
+    run = only("\n".join(lines) + "\n")
+    assert (run.nranks, len(run.members)) == (72, 1)
+
+
+def test_a_list_that_the_ratio_contradicts():
+    text = "\n".join([*devices(4), header("2.19"), row("2.19", 1024 * MIB, 210.0, 1.75)]) + "\n"
+    assert only(text).nranks == 8
+
+
+def test_one_rank_by_its_zeros():
+    run = only(row("2.19", 1024 * MIB, 210.0, 0) + "\n")
+    assert run.nranks == 1
+
+
+@pytest.mark.parametrize(("name", "n", "value"), [("all_reduce", 8, 1.75), ("all_gather", 8, 0.875), ("sendrecv", 8, 1.0), ("other", 8, None)])
+def test_factors(name, n, value):
+    assert factor(name, n) == value
+
+
+# --- the level
+
+
+def level(*rates, nranks=2):
+    return BandwidthRun(nranks=nranks, rows=tuple(BandwidthRow(size=s, busbw_out_gbs=v) for s, v in rates)).plateau_busbw_gbs
+
+
+def test_level_is_not_the_average():
+    assert level((8, 0.0), (1 << 29, 98.0), (1 << 30, 100.0), (1 << 31, 99.0)) == 99.0
+
+
+def test_level_of_a_table_that_still_rises_is_its_end():
+    assert level((1 << 28, 60.0), (1 << 29, 80.0), (1 << 30, 110.0)) == 110.0
+
+
+def test_one_disturbed_size_does_not_decide():
+    assert level((1 << 28, 99.0), (1 << 29, 100.0), (1 << 30, 40.0)) == 99.5
+
+
+def test_the_better_of_both_halves_counts():
+    run = BandwidthRun(nranks=2, rows=(BandwidthRow(size=1 << 30, busbw_out_gbs=90.0, busbw_in_gbs=100.0),))
+    assert run.plateau_busbw_gbs == 100.0
+
+
+@pytest.mark.parametrize("rates", [[], [(8, 0.1), (2048, 0.24)], [(1 << 30, 0.0)]])
+def test_no_level(rates):
+    assert level(*rates) is None
+
+
+def test_no_level_for_one_rank():
+    assert level((1 << 30, 5.0), nranks=1) is None
+
+
+# --- wrong data, failures, cuts
+
+
+def test_wrong_results_by_count_and_by_footer():
+    assert only(table(RATES, wrong="3", bounds="10 FAILED")).wrong is True
+    assert only(table(RATES, layout="old all_reduce", wrong="1e+02", bounds="10 FAILED")).wrong is True
+    assert only(table(RATES, wrong="3").replace("# Out of bounds values : 0 OK\n", "")).wrong is True
+
+
+def test_a_footer_that_says_ok_does_not_hide_a_count():
+    assert only(table(RATES, wrong="3")).wrong is True
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("vm: Test NCCL failure common.cu:958 'unhandled system error (run with NCCL_DEBUG=INFO for details) / '", "nccl"),
+        ("vm: Test CUDA failure common.cu:733 'out of memory'", "cuda"),
+        (" .. vm pid 1843: Test failure common.cu:1454", "test"),
+        ("mpirun noticed that process rank 1 with PID 77 on node vm exited on signal 9 (Killed).", "exit"),
+        ("srun: error: vm: task 3: Exited with exit code 3", "exit"),
+    ],
+)
+def test_failures(line, kind):
+    run = only(table(RATES[:2]).partition("# Out")[0] + line + "\n")
+    assert [f.kind for f in run.failures] == [kind]
+    assert run.completed is False
+
+
+def test_a_failure_line_alone_makes_an_entry():
+    run = only("vm: Test NCCL failure common.cu:958 'unhandled cuda error / '\n")
+    assert (run.rows, run.completed, run.failures[0].kind) == ((), False, "nccl")
+
+
+def test_the_program_s_own_minimum():
+    run = only(table(RATES, average="0").replace("bandwidth    : 0 ", "bandwidth    : 0 FAILED"))
+    assert (run.below_minimum, run.completed, run.wrong) == (True, True, False)
+
+
+def test_a_mangled_row_is_a_loss_and_no_row():
+    facts = parse("nccl-tests", table(RATES).replace("1048576        ", "1048576 ", 1) + "     2097152        524288     float     sum      -1    43.4\n")
+    assert any(isinstance(f, Loss) and "1 row" in f.fact for f in facts)
+    assert len(runs(table(RATES))[0].rows) == 5
+
+
+def test_a_cut_row_keeps_what_is_proven():
+    text = table(RATES).partition("# Out")[0].rstrip("\n")
+    whole, cut = only(text + "\n"), only(text[:-1])
+    assert whole.rows[-1].wrong_in == 0
+    assert cut.rows[-1].wrong_in is None and cut.rows[-1].busbw_in_gbs == whole.rows[-1].busbw_in_gbs
+
+
+def test_a_cut_list_of_devices_does_not_count():
+    text = table(RATES)
+    assert runs(text[: text.index("#  Rank  1")])[0].nranks is None
+
+
+# --- JSON
+
+
+JSON = (OUTPUTS / "nccl-tests-json" / "h200x2-nvlink.json").read_text()
+
+
+def json_run(text):
+    (section,) = [s for s in recognise(text) if s.kind == "nccl-tests-json"]
+    facts = list(nccl_tests_json.parse(section))
+    return next(f for f in facts if isinstance(f, Bandwidth)).runs[0], facts
+
+
+def test_json():
+    run, _ = json_run(JSON)
+    assert (run.program, run.collective, run.nranks, len(run.rows), run.completed, run.wrong) == ("all_reduce_perf", "all_reduce", 2, 6, True, False)
+    assert (run.nccl_version, run.average_busbw_gbs, run.rows[-1].busbw_in_gbs) == ("2.28.9", 215.277928, 328.779371)
+    assert [(m.rank, m.device, m.host) for m in run.members] == [(0, 0, "vm"), (1, 1, "vm")]
+
+
+def test_json_laid_out_by_another_tool():
+    import json
+
+    run, _ = json_run(json.dumps(json.loads(JSON), indent=2) + "\n")
+    assert (run.nranks, len(run.rows), run.completed, run.average_busbw_gbs) == (2, 6, True, 215.277928)
+
+
+def test_json_environment_holds_no_secret():
+    text = JSON.replace('"NCCL_DEBUG=INFO"', '"NCCL_DEBUG=INFO","AWS_SECRET_ACCESS_KEY=abc","NCCL_P2P_DISABLE=1","NCCL_AUTH_TOKEN=xyz"')
+    run, facts = json_run(text)
+    settings = next(f for f in facts if isinstance(f, Settings))
+    assert {s.name for s in settings} == {"NCCL_DEBUG", "NCCL_P2P_DISABLE", "NCCL_AUTH_TOKEN", "NCCL_NVLS_ENABLE", "NVIDIA_VISIBLE_DEVICES"}
+    assert "abc" not in repr(facts) and "xyz" not in repr(facts)
+    assert run.settings["NCCL_P2P_DISABLE"] == "1"
+
+
+def test_json_wrong_values_and_error():
+    run, _ = json_run(JSON.replace('"count":0,"okay":"true"', '"count":4,"okay":"false"'))
+    assert run.wrong is True
+    start = JSON[: JSON.index('"out_of_bounds"')] + '"errors":["unhandled system error"],"end_time":"x"}'
+    run, _ = json_run(start)
+    assert (run.completed, run.failures[0].text, run.wrong) == (False, "unhandled system error", False)
+
+
+@pytest.mark.parametrize("text", ['{"version":3,"start_time":"2026"}', '{"version":3,"start_time":"x","config":[1],"results":7}'])
+def test_json_that_is_none(text):
+    with pytest.raises(Unparsable):
+        parse("nccl-tests-json", text)
