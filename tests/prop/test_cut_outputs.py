@@ -136,6 +136,6 @@ def test_noise_never_breaks_a_parser(lines, ended):
 def test_any_bytes_are_cut_into_sections_in_order(data):
     sections = recognise(data)
     for section in sections:
-        assert section.lines
+        assert section.lines or section.read is not None  # NCCL's own lines are read in passing and not kept
         numbers = [line.number for line in section]
         assert numbers == sorted(numbers)
