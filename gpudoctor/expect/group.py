@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gpudoctor import pcie
+from gpudoctor import bdf, pcie
 from gpudoctor.facts.bandwidth import BandwidthRun, Member
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.nccl import Nccl, NcclComm
@@ -15,6 +15,7 @@ from gpudoctor.model import Evidence
 from gpudoctor.parts import Part, find
 from gpudoctor.record import KeyedRecord, replace
 
+_COMPLETED = 3  # the fabric state that NCCL logs of a GPU on NVSwitches whose fabric is up
 _SWITCHED = 3  # from this NVLink generation on every SXM board joins all its GPUs; V100 boards are partial meshes
 NEAR = ("PIX", "PXB")  # below one PCIe switch: peer to peer never leaves it
 
@@ -53,13 +54,14 @@ class Group(KeyedRecord):
 def group_of(run: BandwidthRun, around: Around) -> Group:
     """Everything that expectations rest on."""
     comm = comm_of(run, around.nccl)
-    one_host = _one_host(run)
-    gpus = _gpus(run, around.gpus, one_host)
+    team = _team(run, comm)
+    one_host = _one_host(team, run.nranks)
+    gpus = _gpus(team, around) if one_host else ()
     # The host's own word for each GPU first; a matrix alone has no names, and then the table's count.
-    told = gpus or tuple(Gpu() for _ in run.team)
+    told = gpus or tuple(Gpu() for _ in team)
     seats = [
         (gpu.device_id, gpu.name or member.name)
-        for gpu, member in zip(told, run.team, strict=True)
+        for gpu, member in zip(told, team, strict=True)
         if gpu.device_id or gpu.name or member.name
     ]
     names = [name for _, name in seats if name]
@@ -98,21 +100,45 @@ def comm_of(run: BandwidthRun, nccl: Nccl | None) -> NcclComm | None:
     return near[0] if near else same[0] if len(same) == 1 else None
 
 
-def _one_host(run: BandwidthRun) -> bool | None:
+def _team(run: BandwidthRun, comm: NcclComm | None) -> tuple[Member, ...]:
+    """The ranks that ran. Where the table does not list them all, NCCL's log may: it has each one's address."""
+    if len(run.team) == run.nranks or comm is None:
+        return run.team
+    seats = {r.rank: r for r in comm.ranks if r.rank is not None and r.bus_id is not None}
+    if len(seats) != run.nranks:
+        return run.team
+    procs = comm.by_rank()
+    return tuple(
+        Member(
+            rank=rank,
+            device=seat.nvml_dev if seat.nvml_dev is not None else seat.cuda_dev,
+            host=procs[rank].host if rank in procs else None,
+            bdf=bdf.from_nccl_busid(int(seat.bus_id or "0", 16)),
+        )
+        for rank, seat in sorted(seats.items())
+    )
+
+
+def _one_host(team: tuple[Member, ...], nranks: int | None) -> bool | None:
     """Several machines may bear one name (`localhost`): the same device twice gives them away. A list cut short proves nothing."""
-    seats = Counter((m.host, m.device) for m in run.team)
-    if len(run.hosts) > 1 or seats and max(seats.values()) > 1:
+    seats = Counter((m.host, m.bdf if m.device is None else m.device) for m in team)
+    if len({m.host for m in team if m.host}) > 1 or seats and max(seats.values()) > 1:
         return False
-    return True if run.nranks is not None and len(run.team) == run.nranks else None
+    return True if nranks is not None and len(team) == nranks else None
 
 
-def _gpus(run: BandwidthRun, gpus: Gpus | None, one_host: bool | None) -> tuple[Gpu, ...]:
+def _gpus(team: tuple[Member, ...], around: Around) -> tuple[Gpu, ...]:
     """The host's own entries of the GPUs that ran; () where the host at hand is another, or they cannot be told."""
-    if gpus is None or one_host is not True:
+    if around.gpus is None:
         return ()
-    found = [_gpu(member, gpus) for member in run.team]
+    found = [_gpu(member, around.gpus) for member in team]
     known = tuple(g for g in found if g is not None)
-    return known if len(known) == len(found) else ()
+    if len(known) != len(found):
+        return ()
+    kinds = {(p.path, p.nvlinks) for p in around.pairs or ()}
+    # CUDA_VISIBLE_DEVICES shifts CUDA's numbers: without an address they count only where it makes no difference.
+    sure = len(team) == len(around.gpus) or len(kinds) < 2 or all(m.bdf or m.bus is not None for m in team) and any(g.bdf for g in around.gpus)
+    return known if sure else ()
 
 
 def _gpu(member: Member, gpus: Gpus) -> Gpu | None:
@@ -259,6 +285,9 @@ def _by_part(group: Group, nranks: int) -> Group:
     if not part.required or not part.pair_links or part.links is None:
         return replace(group, unknown="nothing to compare with: which links join these GPUs is not in the input")
     fewest, most = min(part.pair_links), max(part.pair_links)
+    switched = next((p for p in group.comm.procs if p.fabric_state == _COMPLETED), None) if group.comm is not None else None
+    if switched is not None:
+        return _nvlink_wire(replace(group, observed=True, evidence=(switched.at("fabric_state"),)), most, f"NV{most}")
     # More GPUs than a mesh of direct links holds sit behind switches, where every pair has all links.
     count = most if nranks > 4 else min(part.links, fewest * (nranks - 1))
     found = _nvlink_wire(replace(group, observed=False), count, f"NV{count}")

@@ -36,6 +36,7 @@ _STATUS = re.compile(r"(?:exit code|exit status|[Ee]xited on signal)\s*:?\s*(\d+
 
 # The order in which one run prints.
 _BANNER, _PARAMS, _DEVS, _HEAD, _ROWS, _FOOT, _END = range(7)
+_LONGEST = 1000  # characters; a row with per-iteration times has 250
 _APART = 3  # a size that restarts this many lines below a table without header belongs to another table
 
 
@@ -66,6 +67,8 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     command: tuple[Line, str, str] | None = None
     lost: list[Line] = []
     for line in section:
+        if len(line.text) > _LONGEST:
+            continue
         text = line.text if line.cut else line.text + " "  # a whole line's last word has its end
         if ROW.match(line.text):
             run = _run_for(runs, line, _ROWS, "")

@@ -24,6 +24,7 @@ from gpudoctor.read.section import Line, Section, Unparsable
 _DEVICE = re.compile(r"^\s*Device (\d+): (\S.*?)\s*\(([0-9a-fA-F:.]+)\)")
 _RUNNING = re.compile(r"^\s*Running (\w+)\.")
 _HEAD = re.compile(r"^\s*\d+(?:\s+\d+)*\s*$")
+_LONGEST = 4000  # characters; a row of 72 GPUs has 800
 _CELL = re.compile(r"^(?:\d+\.\d+|N/A)$")
 # Only copies one at a time: in the others the GPUs share links, so that a number is nobody's own.
 _TO_DEVICE, _FROM_DEVICE = "host_to_device_memcpy_ce", "device_to_host_memcpy_ce"
@@ -43,6 +44,8 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     devices: dict[int, tuple[str, str | None]] = {}
     matrices: list[_Matrix] = []
     for line in section:
+        if len(line.text) > _LONGEST:
+            continue
         if found := _DEVICE.match(line.text):
             devices[int(found[1])] = (found[2], bdf.normalise(found[3]))
         elif found := _RUNNING.match(line.text):

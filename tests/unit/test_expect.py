@@ -8,7 +8,7 @@ from gpudoctor.expect.opinion import Opinion, at, judge, levelled, limits
 from gpudoctor.expect.opinions import assess
 from gpudoctor.facts.bandwidth import BandwidthRow, BandwidthRun, Curve, Member, Wanted
 from gpudoctor.facts.gpu import Gpu, Gpus
-from gpudoctor.facts.nccl import Graph, Nccl, NcclComm, NcclRank
+from gpudoctor.facts.nccl import Graph, Nccl, NcclComm, NcclProc, NcclRank
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.system import Cpu, CpuEntry
 from gpudoctor.facts.topology import NvLink, NvLinks, Pair, Pairs
@@ -319,6 +319,32 @@ def test_cuda_s_numbers_count_where_all_gpus_are_alike():
     assert [g.index for g in group_of(run(300.0, members=bare), HGX).gpus] == [0, 1]
     mixed = Gpus((*gpus(1).gpus, *gpus(2, RTX).gpus[1:]))
     assert group_of(run(300.0, members=bare), Around(gpus=mixed, pairs=pairs(2))).gpus == ()
+
+
+def test_shifted_numbers_without_address_are_not_mapped_to_unlike_pairs():
+    bare = tuple(Member(rank=n, device=n, host="vm", name=H200) for n in range(2))
+    unlike = Pairs(tuple(Pair(a=a, b=b, path="NVL" if (a, b) == (0, 1) else "SYS", nvlinks=4 if (a, b) == (0, 1) else None, origin=HERE) for a in range(4) for b in range(a + 1, 4)))
+    four = Gpus(tuple(Gpu(index=n, name=H200, origin=HERE) for n in range(4)))
+    assert group_of(run(300.0, members=bare), Around(gpus=four, pairs=unlike)).gpus == ()
+    assert len(group_of(run(300.0, members=bare), Around(gpus=four, pairs=pairs(4))).gpus) == 2
+
+
+def log_of_two(**more):
+    ranks = tuple(NcclRank(rank=n, nranks=2, bus_id=f"{n + 1}000", nvml_dev=n, origin=HERE) for n in range(2))
+    proc = NcclProc(source="test", host="vm", ranks=ranks, origin=HERE, **more)
+    return Nccl(comms=(NcclComm(source="test", nranks=2, ranks=ranks, procs=(proc,), origin=HERE),))
+
+
+def test_a_table_without_its_devices_is_completed_from_the_log():
+    around = Around(gpus=gpus(2), pairs=pairs(2), nccl=log_of_two())
+    assert [g.index for g in group_of(run(300.0, members=()), around).gpus] == [0, 1]
+    assert assess(run(100.0, members=()), around)[1].severity == "error"
+
+
+def test_a_completed_fabric_proves_the_switches():
+    group = group_of(run(28.0), Around(nccl=log_of_two(fabric_state=3)))
+    assert (group.link, group.observed, group.wire_gbs) == ("NV18", True, pytest.approx(18 * 26.562))
+    assert not group_of(run(28.0), Around(nccl=log_of_two(fabric_state=0))).observed
 
 
 def test_only_the_ranks_of_the_first_group_speak():

@@ -305,6 +305,10 @@ def test_a_mangled_row_is_a_loss_and_no_row():
     assert len(runs(table(RATES))[0].rows) == 5
 
 
+def test_an_endless_line_is_passed_over():
+    assert runs(table(RATES) + "# nThread 1 " * 20_000 + "\n" + "# Rank " + " " * 60_000 + "\n")[0].completed
+
+
 def test_a_cut_row_keeps_what_is_proven():
     text = table(RATES).partition("# Out")[0].rstrip("\n")
     whole, cut = only(text + "\n"), only(text[:-1])
