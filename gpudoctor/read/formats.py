@@ -143,6 +143,15 @@ FORMATS: tuple[Format, ...] = (
         r"^\s*GPU \d+: \S|^\s*\[(?:pip3?|conda)\] \S|^\s*(?:OS|Is |Python|PyTorch|ROCM|CUDA|GCC|Clang|CMake|Libc|GPU models|Nvidia driver|cuDNN|HIP|MIOpen|Probably one|Versions of)[^:]{0,50}(?::|\])|^\s*/usr/\S+\.so|^\s*=+\s*$",
         strangers=1,
     ),
+    # /proc/driver/nvidia, as nvidia-bug-report shows it.
+    Format("proc-nvidia", ("NVRM version:",), r"^\s*NVRM version:\s+NVIDIA UNIX", r"^\s*GCC version:"),
+    Format(
+        "proc-nvidia",
+        (),
+        r"^\s*Model:\s+(?:NVIDIA|Tesla|Quadro|GeForce|GRID|Unknown)\b",
+        r"^\s*(?:IRQ|GPU UUID|Video BIOS|Bus Type|DMA Size|DMA Mask|Bus Location|Device Minor|GPU Firmware|GPU Excluded|Blacklisted):",
+        hints=(r"Model:\s{1,16}[NTQGU]",),
+    ),
     # --- PCI
     Format(
         "lspci",

@@ -21,6 +21,8 @@ from tests.support import FIXTURES, parse, recognise
 OUTPUTS = FIXTURES / "outputs"
 KINDS = ("smi-topo", "smi-nvlink", "smi-table", "smi-csv", "lscpu", "numactl-h", "df", "ulimit", "lsmod", "ibstat", "collect-env")
 SMALL = [
+    ("proc-nvidia", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\nGCC version:  gcc version 12.3.0\n"),
+    ("proc-nvidia", "Model: \t\t Tesla V100-SXM2-32GB\nGPU UUID: \t GPU-00000000-0000-0000-0000-000000000007\nBus Location: \t 0000:1a:00.0\n"),
     ("nccl-conf", "# tuned\nNCCL_P2P_LEVEL=SYS\nexport NCCL_SOCKET_IFNAME=\"eth0,eth1\"\nCUDA_VISIBLE_DEVICES=0,1,2,3\n"),
     ("df", "Filesystem     1K-blocks  Used Available Use% Mounted on\nshm                65536    12     65524   1% /dev/shm\n"),
     ("df", "Filesystem     Type  1B-blocks Used Available Use% Mounted on\ntmpfs          tmpfs  67108864    0  67108864   0% /dev/shm\n"),

@@ -199,6 +199,18 @@ NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Buil
 GCC version:  gcc version 12.3.0
 {line}
 
+*** /proc/driver/nvidia/./gpus/0000:41:00.0/information
+*** ls: -r--r--r-- 1 root root 0 2025-08-19 09:00:00.000000000 +0000 /proc/driver/nvidia/./gpus/0000:41:00.0/information
+Model: \t\t NVIDIA GeForce RTX 4090
+IRQ:   \t\t 141
+GPU UUID: \t GPU-00000000-0000-0000-0000-000000000007
+Video BIOS: \t 95.02.3c.40.b8
+Bus Type: \t PCIe
+Bus Location: \t 0000:41:00.0
+Device Minor: \t 0
+GPU Excluded:\t No
+{line}
+
 /usr/bin/nvidia-smi topo -m
 
 {TOPO}
@@ -222,8 +234,21 @@ GCC version:  gcc version 12.3.0
 {EACH["smi-q/h200x2-580.txt"]}
 {line}
 """
-    assert kinds(text) == ["smi-topo", "smi-nvlink", "lsmod", "lscpu", "smi-q"]
-    assert [s.command for s in recognise(text)][:2] == ["nvidia-smi topo -m", "nvidia-smi nvlink --status"]
+    assert kinds(text) == ["proc-nvidia", "proc-nvidia", "smi-topo", "smi-nvlink", "lsmod", "lscpu", "smi-q"]
+    assert [s.command for s in recognise(text)][2:4] == ["nvidia-smi topo -m", "nvidia-smi nvlink --status"]
+
+
+def test_the_kernel_modules_own_files():
+    version = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version:  gcc version 12.3.0\n"
+    entry = facts(version).get(Driver).entry
+    assert (entry.module_version, entry.open_module, entry.version) == ("535.104.05", False, None)
+    entry = facts("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs-builder)\n").get(Driver).entry
+    assert (entry.module_version, entry.open_module) == ("580.65.06", True)
+    card = "Model: \t\t Tesla V100\nGPU UUID: \t GPU-????????-????-????-????-????????????\nBus Location: \t 0000:1a:00.0\n"
+    (gpu,) = facts(card).get(Gpus)
+    assert (gpu.name, gpu.bdf, gpu.uuid, gpu.index) == ("Tesla V100", "0000:1a:00.0", None, None)
+    with pytest.raises(Unparsable):
+        parse("proc-nvidia", "Model: Tesla V100\n")
 
 
 # --- what is nothing
