@@ -46,7 +46,8 @@ class _Run:
     def __init__(self, line: Line) -> None:
         self.first = line
         self.stage = _BANNER
-        self.seen: set[str] = set()
+        self.seen: dict[str, str] = {}  # what a run prints once -> the line
+        self.copies = False  # several one-process programs printed into each other
         self.layout: Layout | None = None
         self.values: dict[str, Any] = {}
         self.origin: dict[str, Line] = {}
@@ -113,12 +114,27 @@ def _begin(runs: list[_Run], line: Line, stage: int) -> _Run:
 
 def _run_for(runs: list[_Run], line: Line, stage: int, once: str) -> _Run:
     """The run this line belongs to. `once`: a thing that a run prints one time only."""
-    if not runs or stage < runs[-1].stage or once and once in runs[-1].seen:
-        _begin(runs, line, stage)
-    runs[-1].stage = stage
+    run = runs[-1] if runs else None
+    if run is not None and _another_copy(run, line, stage, once):
+        run.stage = max(run.stage, stage)
+        return run
+    if run is None or stage < run.stage or once and once in run.seen:
+        run = _begin(runs, line, stage)
+    run.stage = stage
     if once:
-        runs[-1].seen.add(once)
-    return runs[-1]
+        run.seen[once] = line.text.strip()
+    return run
+
+
+def _another_copy(run: _Run, line: Line, stage: int, once: str) -> bool:
+    """Without MPI support, `mpirun -np 8` starts eight programs of one process each, whose lines run through each other."""
+    if run.copies:
+        return not (run.rows and stage <= _PARAMS)
+    if run.rows or run.failures:
+        return False
+    alone = once == "rank 0" and once in run.seen and len(run.members) == 1
+    run.copies = alone or stage <= _PARAMS and run.seen.get(once) == line.text.strip()
+    return run.copies
 
 
 def _restarts_elsewhere(run: _Run, row: BandwidthRow, line: Line) -> bool:

@@ -12,7 +12,7 @@ from tests.support import FIXTURES, parse, recognise
 from tests.tables import LAYOUTS, devices, header, row, table
 
 OUTPUTS = FIXTURES / "outputs"
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 RATES = [(8, 0.0), (MIB, 24.0), (64 * MIB, 80.0), (256 * MIB, 96.0), (1024 * MIB, 100.0)]
 
 
@@ -170,6 +170,17 @@ def test_restarting_sizes_are_one_run():
     text = "\n".join(lines).replace(rows[-1], "\n".join([rows[-1], *(r.replace(" sum", "prod") for r in rows)]))
     run = only(text + "\n")
     assert len(run.rows) == 10 and {r.redop for r in run.rows} == {"sum", "prod"}
+
+
+@pytest.mark.parametrize("burst", [1, 4, 100])
+def test_copies_started_without_mpi_are_one_run_of_one_rank(burst):
+    """`mpirun -np 3` of a build without MPI: three tables of one GPU, in any mixture."""
+    lines = table([(8, 0.0), (MIB, 0.0), (GIB, 0.0)], nranks=1).splitlines()[:-1]
+    mixed = [f"[1,{n}]<stdout>:{line}" for at in range(0, len(lines), burst) for n in range(3) for line in lines[at : at + burst]]
+    found = read("\n".join(mixed) + "\n")
+    # Written one after the other they are three.
+    assert [len(r.rows) for r in found] == ([9] if burst < 100 else [3, 3, 3])
+    assert all((r.nranks, r.plateau_busbw_gbs, r.completed) == (1, None, True) for r in found)
 
 
 def test_two_tails_with_words_between_are_two_tables():
