@@ -52,6 +52,21 @@ TABLE: tuple[Explains, ...] = (
     Explains("chipset-slot", ("nic-far", "slot-speed"), "gpu"),
     Explains("p2p-unsupported", ("small-bar",), "gpu"),
     Explains("throttled", ("pcie-speed",), "same"),
+    # What NCCL chose, by what left it no better choice.
+    Explains("fabric", ("p2p-not-used", "socket-fallback"), "host"),
+    Explains("nvlink-down", ("p2p-not-used",), "host"),
+    Explains("p2p-disabled-env", ("p2p-not-used", "split-host", "socket-fallback"), "host"),
+    Explains("split-host", ("p2p-not-used", "socket-fallback", "gdr-off"), "host"),
+    Explains("p2p-unsupported", ("p2p-not-used", "socket-fallback"), "host"),
+    Explains("nccl-env", ("socket-fallback", "gdr-off"), "host"),
+    Explains("mig", ("p2p-not-used",), "host"),
+    # A run that ended: what each fault looks like to the ranks that did not cause it.
+    *(
+        Explains(cause, ("peer-died", "network-error", "cuda-error"), "host")
+        for cause in ("version-mismatch", "rank-mismatch", "shm", "memlock", "fabric", "duplicate-gpu", "gpu-not-visible", "p2p-unsupported", "xid", "gpu-missing")
+    ),
+    Explains("cuda-error", ("peer-died",), "host"),
+    Explains("network-error", ("peer-died",), "host"),
     # What was measured, by what holds it back; the first row that fits takes the effect.
     Explains("gpu-not-visible", ("bandwidth-failed",), "host"),
     *(Explains(cause, ("bandwidth-failed",), "host") for cause in _ENDS_A_RUN),

@@ -48,13 +48,25 @@ _SYSTEM_NVL = re.compile(rb"\+ NVL\[ *([\d.]+)\] - ")
 _PATHS = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(\d+/ *([\d.]+)/(\w+)\)")
 _PATHS_OF = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) :")
 _TIMINGS = re.compile(rb"Init timings(?: - \w+)?: rank (\d+) nranks (\d+) total ([\d.]+) \(([^)]*)\)")
+_CUDA = re.compile(rb"cudaDriverVersion (\d+)\s")
+_PART = re.compile(rb"(\w+) (\d+\.\d+)")
 _NICS = re.compile(rb"\[\d+\]([\w.-]+:\d+/\w+)")
 _INTERFACES = re.compile(rb"\[\d+\]([\w.:@-]+:\[?[0-9a-fA-F.:%]+\]?<\d+>)")
 _ADDRESS = re.compile(rb"Using (?:interface )?(?:\[\d+\])?([\w.@-]+:[0-9a-fA-F.:%]+)(?:<\d+>)?\s")
 _GDR = re.compile(rb"GPU Direct RDMA (Enabled|Disabled) for HCA (\d+) '([^']+)'")
 _GDR_OLD = re.compile(rb"GPU Direct RDMA (Enabled|Disabled) for GPU \S+ / HCA (\d+) \(distance")
 _AFFINITY = re.compile(rb"(?:Setting affinity for GPU (\d+) to|Affinity for GPU (\d+) is) ([^\n(]*)")
+_FORCED = re.compile(rb"\(GPU affinity = ([\d,-]+) ; CPU affinity = ([\d,-]+)\)")
 _FABRIC = re.compile(rb"MNNVL busId \S+ fabric UUID \S+ cliqueId \S+ state (\d+) ")
+# How lines begin that say nothing we keep: passed over before anything else is asked.
+SILENT = frozenset(
+    b"INFO " + word
+    for word in (
+        b"Trees", b"Tree ", b"Conne", b"threa", b"P2P C", b"CC Of", b"TUNER", b"PROFI", b"ENV/P", b"[Prox", b"proxy", b"Check", b"TOPO/", b"Topol",
+        b"Alloc", b"Loade", b"Initi", b"Assig", b"RAS c", b"Enabl", b"Comm ", b"Launc", b"Memor", b"GIN/P", b"RMA/P",
+        b"AllRe", b"AllGa", b"Reduc", b"Broad", b"Send:", b"Recv:",
+    )
+)
 # Lines of level INFO whose words may be a family's; others are never complaints.
 _INFO_TELLS = frozenset((b"P2P i", b"Could", b"peer ", b"ncclM", b"Call ", b"socke", b"Faile", b"cuMem", b"Mism", b"NVLin"))
 
@@ -80,20 +92,29 @@ class NcclLog:
         self.pairs = Pairs()
         self.loose_version: str | None = None
         self.order = 0
+        self._vias: dict[bytes, tuple[str, str]] = {}
         self._who: dict[bytes, tuple[Proc, int | None]] = {}
         self._classified: dict[tuple[str, str | None], tuple[Family, dict[str, str]] | None] = {}
-        self._handlers: dict[bytes, Callable[[Proc, int | None, bytes, Where], None]] = {
+        handlers: dict[bytes, Callable[[Proc, int | None, bytes, Where], None]] = {
             b"Chann": self._channel, b"Ring ": self._channel, b"comm ": self._comm, b"ncclC": self._comm, b"[Rank": self._comm,
             b"NCCL_": self._env, b"CUDA_": self._env, b"NCCL ": self._version, b"Using": self._using, b"NET/I": self._ib,
             b"NET/S": self._socket, b"NET :": self._bootstrap, b"Boots": self._bootstrap, b"cudaD": self._driver, b"Patte": self._pattern,
             b"Setti": self._affinity, b"ncclT": self._affinity, b"MNNVL": self._mnnvl, b"Init ": self._timings,
             b"NVLS ": self._nvls, b"DMA-B": self._dma_buf, b"rank ": self._old_rank,
         }  # fmt: skip
+        self._handlers = {b"INFO " + word: handler for word, handler in handlers.items()}
 
     def take(self, before: bytes, message: bytes, where: Where) -> bool:
         """One line, cut at its first `NCCL `. False where NCCL did not write it."""
+        handler = self._handlers.get(message[:10])
+        if handler is not None:
+            known = self._who.get(before)
+            proc, dev = known if known is not None else self._identify(before)
+            handler(proc, dev, message[5:], where)
+            return True
         if message.startswith(b"INFO "):
-            self._info(before, message[5:], where)
+            if message[:10] not in SILENT:
+                self._info(before, message[5:], where)
         elif message.startswith((b"WARN ", b"ATTN ", b"ABORT ")):
             self._warn(before, message, where)
         elif message.startswith(b"DIAG "):
@@ -110,16 +131,14 @@ class NcclLog:
         return True
 
     def _info(self, before: bytes, message: bytes, where: Where) -> None:
+        """A line of level INFO that no handler has for its own."""
         known = self._who.get(before)
         proc, dev = known if known is not None else self._identify(before)
         key = message[:5]
-        handler = self._handlers.get(key)
-        if handler is not None:
-            handler(proc, dev, message, where)
-        elif key[:1] in b" +=0123456789G":
-            self._figures(proc, message)
+        if key[:1] in b" +=0123456789G":
+            self._figures(proc, message, where)
         if key in _INFO_TELLS or b"GPU Direct" in message:
-            self._gdr(proc, message)
+            self._gdr(proc, message, where)
             self._complaint("INFO", proc, dev, None, message, where)
         elif b"Cuda failure" in message or b"not visible, assuming" in message:
             self._complaint("INFO", proc, dev, None, message, where)
@@ -166,11 +185,15 @@ class NcclLog:
         a, b = int(found[1]), int(found[3])
         if a == b:
             return
-        via = _via(found[6])
+        known = self._vias.get(found[6])
+        if known is None:
+            via = _via(found[6])
+            known = self._vias[found[6]] = (via, kind_of(via))
+        via, kind = known
         own, other = (b, a) if found[5] == b"receive" else (a, b)
         devices = (found[2], found[4]) if own == a else (found[4], found[2])
         if proc.connect(own, other, devices, via, self.pairs):
-            self._note(kind_of(via), where)
+            self._note(kind, where)
 
     # --- communicators
 
@@ -215,7 +238,7 @@ class NcclLog:
             comm.where = where()
             proc.begin(b"%d" % self.order, comm)
 
-    def _figures(self, proc: Proc, message: bytes) -> None:
+    def _figures(self, proc: Proc, message: bytes, where: Where) -> None:
         """Lines of numbers: channel counts, topology and path dumps."""
         if b" coll channels" in message:
             found = _CHANNELS.match(message)
@@ -229,6 +252,8 @@ class NcclLog:
             if of is not None and not proc.paths_full():
                 for other, bandwidth, kind in _PATHS.findall(message):
                     proc.path(of[1], other, bandwidth, kind)
+                    if kind in (b"PHB", b"SYS"):
+                        self._note("path " + kind.decode(), where)
         elif b"NVL[" in message:
             nvl = _SYSTEM_NVL.search(message)
             if nvl is not None:
@@ -246,8 +271,7 @@ class NcclLog:
             return
         comm = proc.of_rank(int(found[1]), int(found[2])) or proc.current
         comm.init_seconds = float(found[3])
-        parts = (p.rsplit(b" ", 1) for p in found[4].split(b", "))
-        comm.init_parts = tuple((p[0].decode(), float(p[1])) for p in parts if len(p) == 2 and re.fullmatch(rb"[\d.]+", p[1]))
+        comm.init_parts = tuple((name.decode(), float(value)) for name, value in _PART.findall(found[4]))
 
     def _nvls(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
         if message.startswith(b"NVLS comm ") and proc.current is not None:
@@ -260,7 +284,7 @@ class NcclLog:
         if found is None:
             return
         name, value = found[1].decode(), found[2].decode("utf-8", "replace")
-        if re.fullmatch(r"-?\d+\.", value):
+        if value[-1:] == "." and value[:-1].lstrip("-").isdigit():
             value = value[:-1]
         proc.env[name] = value
         if (name, value) not in self.settings:
@@ -291,11 +315,13 @@ class NcclLog:
                 proc.nics = tuple(n.decode() for n in found)
                 self._note("nics", where)
         elif b"GPU Direct" in message:
-            return
+            self._gdr(proc, message, where)
         elif b"using interface" in message.lower():
             self._bootstrap(proc, dev, message, where)
 
-    def _gdr(self, proc: Proc, message: bytes) -> None:
+    def _gdr(self, proc: Proc, message: bytes, where: Where) -> None:
+        if b"Direct RDMA Disabled" in message:
+            self._note("gdr off", where)
         found = _GDR.search(message)
         if found is not None:
             name = found[3].decode("utf-8", "replace")
@@ -317,15 +343,21 @@ class NcclLog:
             proc.address = found[1].decode("utf-8", "replace")
 
     def _driver(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
-        found = re.match(rb"cudaDriverVersion (\d+)\s", message)
+        found = _CUDA.match(message)
         if found is not None:
             proc.cuda_driver = int(found[1])
 
     def _affinity(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
         found = _AFFINITY.search(message)
-        if found is not None:
-            text = found[3].strip().decode("utf-8", "replace")
-            proc.affinity[int(found[1] or found[2])] = "empty" if text.startswith("empty") else text.rstrip(".")
+        if found is None:
+            return
+        index = int(found[1] or found[2])
+        text = found[3].strip().decode("utf-8", "replace").rstrip(".")
+        if text.startswith("empty"):
+            both = _FORCED.search(message)
+            text = f"forced {both[1].decode()} {both[2].decode()}" if both is not None else "empty"
+            self._note(f"affinity {index}", where)
+        proc.affinity[index] = text
 
     def _mnnvl(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
         found = _FABRIC.match(message)

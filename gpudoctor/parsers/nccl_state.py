@@ -171,7 +171,12 @@ class Proc:
             if comm.fits(own, other, devices[0]) and not (comm.completed and not comm.started) and not comm.ended:
                 return comm.add(own, other, via, pairs)
         if own not in self.waiting:
-            self.waiting[own] = Comm("", own, UNKNOWN, 0)
+            early = self.waiting[own] = Comm("", own, UNKNOWN, 0)
+            # Brackets hold a bus id up to 2.18.1 and NVML's index since; bus ids have three digits and more but on bus 0.
+            if len(devices[0]) > 2:
+                early.bus_id = devices[0].decode()
+            elif devices[0].isdigit():
+                early.nvml_dev = int(devices[0])
         return self.waiting[own].add(own, other, via, pairs)
 
     def graph(self, groups: tuple[bytes, ...]) -> None:

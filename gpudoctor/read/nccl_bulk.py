@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
 
-from gpudoctor.parsers.nccl_lines import NcclLog
+from gpudoctor.parsers.nccl_lines import SILENT, NcclLog
 from gpudoctor.read.section import Line
 from gpudoctor.read.text import clean
 
@@ -39,6 +38,9 @@ class NcclBulk:
         self.newlines = 0
         self._chunk = b""
         self._counted = (0, 0)  # a place in the chunk, and the line ends before it
+        self._at: int | None = None  # of the line just handed on: its place, where it is known
+        self._line = b""  # or the line itself
+        self._alone: tuple[int, str] | None = None  # or, of a line that came by itself, number and text
 
     def take(self, chunk: bytes) -> list[tuple[int, int]]:
         """Read one chunk of whole lines; returns the stretches of it that are not NCCL's."""
@@ -58,7 +60,9 @@ class NcclBulk:
         if at >= 0:
             raw = line.text.encode("utf-8", "replace")
             at = raw.find(_MARK)
-            self._one(raw[:at], raw[at + 5 :] + (b"" if line.cut else b"\n"), None, line.number)
+            self._alone = (line.number, line.text.strip()[:2000])
+            self.log.take(raw[:at], raw[at + 5 :] + (b"" if line.cut else b"\n"), self.where)
+            self._alone = None
 
     def _read(self, chunk: bytes) -> list[tuple[int, int]]:
         parts = chunk.split(_MARK)
@@ -73,24 +77,24 @@ class NcclBulk:
     def _sparse(self, parts: list[bytes]) -> list[tuple[int, int]]:
         """A few NCCL lines among many others: parts are the text between the marks."""
         spans = []
-        done = at = len(parts[0])  # where the text not yet looked at begins; where the mark stands
-        done = 0
+        done = 0  # where the text not yet looked at begins
+        at = len(parts[0])  # where the mark stands
         last = len(parts) - 1
         place = 1
+        take, where = self.log.take, self.where
         while place <= last:
-            before = parts[place - 1]
-            start = at - (len(before) - before.rfind(b"\n") - 1)
-            head = before[before.rfind(b"\n") + 1 :]
-            message = parts[place]
+            before, message = parts[place - 1], parts[place]
             length = len(message)
-            while b"\n" not in message and place < last:  # a second mark in the same line
+            cut = before.rfind(b"\n") + 1
+            end = message.find(b"\n") + 1
+            while not end and place < last:  # a second mark in the same line
                 place += 1
                 message += _MARK + parts[place]
                 length += len(_MARK) + len(parts[place])
-            end = message.find(b"\n") + 1
-            if start < done:  # cannot be: lines come in order
-                start = done
-            if self._one(head, message[:end], at):
+                end = message.find(b"\n") + 1
+            self._at = at
+            if take(before[cut:], message[:end], where):
+                start = at - len(before) + cut
                 if start > done:
                     spans.append((done, start))
                 done = at + len(_MARK) + (end or length)
@@ -107,15 +111,19 @@ class NcclBulk:
             parts = segment.split(_CHANNEL)
             # `00/0 : 0[0] -> 1[1] via …` without its number, of which every width ends before the first rank.
             lines = dict.fromkeys(_CHANNEL.join([parts[0], *[p[4:] for p in parts[1:]]]).split(b"\n"))
-            take = self.log.take
+            take, where = self.log.take, self.where
+            self._at = None
             for line in lines:
                 before, mark, message = line.partition(_MARK)
+                if message[:10] in SILENT:
+                    continue
                 if mark:
-                    take(before, message + b"\n", partial(self._where, before, message, None, None, line))
+                    self._line = line
+                    take(before, message + b"\n", where)
                 elif line:
                     rest.append(line)
             for before, message in self._rings(parts):
-                take(before, message, partial(self._where, before, message, None, 0))
+                take(before, message, where)
         return self._others(chunk) if rest and self.look(b"\n".join(rest)) else []
 
     def _segments(self, chunk: bytes) -> list[bytes]:
@@ -163,46 +171,38 @@ class NcclBulk:
             spans.append((done, len(chunk)))
         return spans
 
-    def _one(self, before: bytes, message: bytes, at: int | None, number: int | None = None) -> bool:
-        """Hand one line on. True where NCCL wrote it."""
-
-        return self.log.take(before, message, partial(self._where, before, message, at, number))
-
-    def _where(self, before: bytes, message: bytes, at: int | None, number: int | None, line: bytes = b"") -> tuple[int, str]:
-        """Line number and text of a line, found only where somebody wants them as evidence."""
+    def where(self) -> tuple[int, str]:
+        """Number and text of the line just handed on; looked up only where somebody wants it as evidence."""
+        if self._alone is not None:
+            return self._alone
         chunk = self._chunk
-        if number is None and at is None:
-            at = self._find(line)
-        if number is None and at is not None:
-            known, count = self._counted
-            if at < known:
-                known, count = 0, 0
-            count += chunk.count(b"\n", known, at)
-            self._counted = (at, count)
-            number = self.newlines + count + 1
-            start = chunk.rfind(b"\n", 0, at) + 1
-            end = chunk.find(b"\n", at)
-            raw = chunk[start : end if end >= 0 else len(chunk)][:2000]
-        else:
-            raw = (before + _MARK + message)[:2000]
-        return number or 0, clean(raw.decode("utf-8", "replace").strip())
+        at = self._at if self._at is not None else self._find(self._line)
+        if at is None:
+            return 0, clean(self._line[:2000].decode("utf-8", "replace").strip())
+        known, count = self._counted
+        if at < known:
+            known, count = 0, 0
+        count += chunk.count(b"\n", known, at)
+        self._counted = (at, count)
+        start = chunk.rfind(b"\n", 0, at) + 1
+        end = chunk.find(b"\n", at)
+        raw = chunk[start : end if end >= 0 else len(chunk)][:2000]
+        return self.newlines + count + 1, clean(raw.decode("utf-8", "replace").strip())
 
     def _find(self, line: bytes) -> int | None:
-        """Where a line stands whose channel number was taken out."""
+        """Where a line stands whose channel number was taken out. Lines are asked for in their order, so from the last on."""
         chunk = self._chunk
-        if _CHANNEL not in line:
-            at = chunk.find(line)
-            return at if at >= 0 else None
-        head, _, tail = line.partition(_CHANNEL)
-        start = head + _CHANNEL
-        at = chunk.find(start)
-        for _ in range(64):
-            if at < 0:
-                return None
-            end = chunk.find(b"\n", at)
-            if chunk.endswith(tail, at, end) if end >= 0 else False:
-                return at
-            at = chunk.find(start, end)
+        head, channel, tail = line.partition(_CHANNEL)
+        wanted = head + channel
+        for begin in (self._counted[0], 0):
+            at = chunk.find(wanted, begin)
+            for _ in range(256):
+                if at < 0:
+                    break
+                end = chunk.find(b"\n", at)
+                if not channel or chunk.endswith(tail, at, end if end >= 0 else len(chunk)):
+                    return at
+                at = chunk.find(wanted, end) if end >= 0 else -1
         return None
 
     def joined(self) -> Iterator[object]:

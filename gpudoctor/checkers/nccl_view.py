@@ -1,0 +1,175 @@
+"""Questions about a communicator that several checkers ask: who shares a machine, who could use peer to peer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from gpudoctor.checkers.traffic import can_peer
+from gpudoctor.facts.gpu import Gpu, Gpus
+from gpudoctor.facts.nccl import NcclComm, NcclMessage, NcclProc, NcclRank, Transport
+from gpudoctor.facts.store import FactView
+from gpudoctor.facts.topology import Pair, Pairs
+
+# Facts these questions read; a checker that asks them lists them all.
+VIEW_FACTS = (Gpus, Pairs)
+_LOCAL = ("127.", "::1", "172.17.", "0.0.0.0", "[::1]")
+
+
+class Ranks:
+    """One communicator, looked up by rank."""
+
+    def __init__(self, comm: NcclComm) -> None:
+        self.comm = comm
+        self.rank: dict[int, NcclRank] = {}
+        self.proc: dict[int, NcclProc] = {}
+        own = {id(r) for r in comm.ranks}
+        for proc in comm.procs:
+            for rank in proc.ranks:
+                if rank.rank is not None and id(rank) in own:
+                    self.rank.setdefault(rank.rank, rank)
+                    self.proc.setdefault(rank.rank, proc)
+        # The same host name and the same GPU twice: two machines share the name (or the address).
+        self._shared_names = _twice((p.host, r) for n, r in self.rank.items() if (p := self.proc[n]).host)
+        self._shared_addresses = _twice((a, r) for n, r in self.rank.items() if (a := self.address(n)))
+        self._direct = {(t.a, t.b) for t in comm.transports if t.via.startswith(("SHM", "P2P/")) and "MNNVL" not in t.via}
+
+    def address(self, rank: int) -> str | None:
+        """The IP address the rank's process announced; None for one that says nothing (loopback, docker0)."""
+        proc = self.proc.get(rank)
+        if proc is None or proc.address is None:
+            return None
+        name, _, address = proc.address.partition(":")
+        return None if not address or address.startswith(_LOCAL) or name.startswith(("lo", "docker")) else address
+
+    def same_machine(self, a: int, b: int) -> bool | None:
+        """Are these two ranks on one machine? None where the log does not tell."""
+        if self.comm.nnodes == 1 or (min(a, b), max(a, b)) in self._direct:
+            return True
+        one, two = self.proc.get(a), self.proc.get(b)
+        if one is None or two is None:
+            return None
+        if one is two:
+            return True
+        here, there = self.address(a), self.address(b)
+        if here and there and here != there:
+            return None if one.host == two.host and one.host not in self._shared_names else False
+        if here and here == there:
+            return True if here not in self._shared_addresses else (False if one.host != two.host else None)
+        if one.host is None or two.host is None:
+            return None
+        if one.host != two.host:
+            return False
+        if one.host in self._shared_names:
+            return None
+        hosts = {p.host for p in self.proc.values()}
+        if self.comm.nnodes is not None and self.comm.nnodes > len(hosts) and len(self.rank) == self.comm.nranks:
+            return None  # NCCL counts more machines than there are names, and nothing else tells them apart
+        return True if self.rank[a].nvml_dev is not None or self.rank[a].bus_id is not None else None
+
+    def split_names(self) -> bool:
+        return bool(self._shared_names)
+
+    def fabric(self, rank: int) -> bool:
+        """Is the rank's GPU known to hang on NVLink? An NVSwitch fabric that is up (MNNVL line), or NCCL's own dump."""
+        proc = self.proc.get(rank)
+        return proc is not None and (proc.fabric_state == 3 or bool(proc.nvlink_gbs))
+
+
+def _twice(named: Iterable[tuple[str | None, NcclRank]]) -> frozenset[str]:
+    seen: set[tuple[str | None, object]] = set()
+    out = set()
+    for name, rank in named:
+        device = rank.bus_id if rank.bus_id is not None else rank.nvml_dev
+        if device is None or name is None:
+            continue
+        if (name, device) in seen:
+            out.add(name)
+        seen.add((name, device))
+    return frozenset(out)
+
+
+def bdf_of(bus_id: str | None) -> str | None:
+    """NCCL's hex bus id as an address: `ce000` is 0000:ce:00.0. One digit function, two device, two bus, rest domain."""
+    if not bus_id or not re.fullmatch(r"[0-9a-f]{1,12}", bus_id):
+        return None
+    number = int(bus_id, 16)
+    return f"{number >> 20:04x}:{number >> 12 & 0xFF:02x}:{number >> 4 & 0xFF:02x}.{number & 0xF:x}"
+
+
+def gpu_of(rank: NcclRank | None, gpus: Gpus | None) -> Gpu | None:
+    """The host's GPU that a rank uses: by address, else by NVML's index."""
+    if rank is None or gpus is None:
+        return None
+    return gpus.by_bdf(bdf_of(rank.bus_id)) or (gpus.by_index(rank.nvml_dev) if rank.nvml_dev is not None else None)
+
+
+def pair_of(ranks: Ranks, a: int, b: int, facts: FactView) -> Pair | None:
+    """The host's pair of GPUs that two ranks use."""
+    pairs, gpus = facts.get(Pairs), facts.get(Gpus)
+    indices = []
+    for rank in (ranks.rank.get(a), ranks.rank.get(b)):
+        gpu = gpu_of(rank, gpus)
+        index = gpu.index if gpu is not None else rank.nvml_dev if rank is not None else None
+        if index is None:
+            return None
+        indices.append(index)
+    return pairs.of(indices[0], indices[1]) if pairs is not None and indices[0] != indices[1] else None
+
+
+def could_peer(ranks: Ranks, a: int, b: int, facts: FactView) -> tuple[bool | None, bool]:
+    """(could these two use peer to peer, do they have NVLink); None where the input does not tell."""
+    pair = pair_of(ranks, a, b, facts)
+    if pair is not None:
+        if pair.path == "NVL":
+            return True, True
+        said = [w for w in (pair.p2p_read, pair.p2p_write) if w]
+        if said:
+            return all(w == "OK" for w in said), False
+    if ranks.fabric(a) and ranks.fabric(b):
+        return True, True
+    able = [can_peer(g) if (g := gpu_of(ranks.rank.get(r), facts.get(Gpus))) is not None else None for r in (a, b)]
+    if False in able:
+        return False, False
+    return (True if all(able) else None), False
+
+
+def level(env: dict[str, str]) -> tuple[str, str] | None:
+    """The setting that limits peer to peer, and the level it leaves; NCCL_P2P_DISABLE goes first, but only as 1."""
+    from gpudoctor.checkers.nccl_env import level_of, strtol
+
+    if strtol(env.get("NCCL_P2P_DISABLE", "")) == 1:
+        return "NCCL_P2P_DISABLE", "LOC"
+    word = level_of(env.get("NCCL_P2P_LEVEL", ""))
+    return ("NCCL_P2P_LEVEL", word) if word is not None else None
+
+
+def inside(ranks: Ranks) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+    """Pairs of ranks on one machine, with every transport they use."""
+    by_pair: dict[tuple[int, int], list[str]] = {}
+    for t in ranks.comm.transports:
+        by_pair.setdefault((t.a, t.b), []).append(t.via)
+    for (a, b), names in by_pair.items():
+        if ranks.same_machine(a, b):
+            yield a, b, tuple(names)
+
+
+def between(ranks: Ranks) -> Iterator[Transport]:
+    """Connections over the network that do not stay in one machine, as far as is known."""
+    for t in ranks.comm.transports:
+        if t.via.startswith("NET/") and not ranks.same_machine(t.a, t.b):
+            yield t
+
+
+def named(pairs: Iterable[tuple[int, int]], limit: int = 6) -> str:
+    """`0-1, 2-3 and 4 more`."""
+    listed = [f"{a}-{b}" for a, b in pairs]
+    return ", ".join(listed[:limit]) + (f" and {len(listed) - limit} more" if len(listed) > limit else "")
+
+
+def who(message: NcclMessage, rank: int | None) -> str:
+    """`rank 0 (node1, pid 4242)`."""
+    place = ", ".join(w for w in (message.host, f"pid {message.pid}" if message.pid is not None else None) if w)
+    if rank is not None:
+        return f"rank {rank}" + (f" ({place})" if place else "")
+    return f"the process at {place}" if place else "a process"

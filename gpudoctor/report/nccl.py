@@ -1,0 +1,132 @@
+"""What NCCL decided: a few lines for each communicator, readable from two ranks to thousands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpudoctor.facts.nccl import Graph, Nccl, NcclComm
+from gpudoctor.facts.store import FactStore
+from gpudoctor.report.layout import Style, counted, hanging, spans
+
+_COLUMN = 13
+_SHOWN = 8  # communicators; the rest are counted
+_ALIKE = 3  # communicators of one shape are one line
+OLDEST = (2, 4)  # releases before it print too little to judge
+
+
+def view(store: FactStore, style: Style) -> list[str]:
+    """Lines of the picture; empty without a log of NCCL's."""
+    nccl = store.get(Nccl)
+    comms = [c for c in nccl or () if c.procs and (c.nranks or c.transports or c.counts or c.version or c.channels)]
+    lines: list[str] = []
+    groups: dict[tuple[object, ...], list[NcclComm]] = {}
+    for comm in comms:
+        groups.setdefault(_shape(comm), []).append(comm)
+    for number, same in enumerate(groups.values()):
+        if number == _SHOWN:
+            lines.append(f"{'':<{_COLUMN}}and {counted(sum(map(len, list(groups.values())[number:])), 'communicator')} more (--format json)")
+            break
+        lines += _comm(same[0], len(same), style)
+    failed = [d for d in (nccl.diagnostics if nccl is not None else ()) if d.status not in ("OK", "INFO")]
+    passed = sum(d.status == "OK" for d in (nccl.diagnostics if nccl is not None else ()))
+    if nccl is not None and nccl.diagnostics:
+        text = f"{passed} of NCCL's own diagnostics passed"
+        text += f"; not in order: {'; '.join(d.text for d in failed[:4])}" if failed else ", none complains"
+        lines += hanging(f"{'':<{_COLUMN}}", " " * _COLUMN, text, style)
+    return lines
+
+
+def _shape(comm: NcclComm) -> tuple[object, ...]:
+    """Communicators that read alike: pipelines and tensor groups come in dozens."""
+    return (comm.version, comm.nranks, comm.nnodes, comm.channels, _transports(comm), comm.failure, _state(comm))
+
+
+def _comm(comm: NcclComm, times: int, style: Style) -> list[str]:
+    head = f"{times} x " if times > 1 else ""
+    version = f"NCCL {comm.version}" if comm.version else "version unknown"
+    if comm.version and tuple(int(p) for p in comm.version.split(".")[:2]) < OLDEST:
+        version += " (too old: it prints too little to judge, and no present GPU is made for it)"
+    size = counted(comm.nranks, "rank") if comm.nranks else "ranks unknown"
+    nodes = f" on {counted(comm.nnodes, 'node')}" if comm.nnodes else ""
+    network = next((p.network for p in comm.procs if p.network), None)
+    words = [f"{head}{size}{nodes}", version, f"network {network}" if network else "", _channels(comm)]
+    text = ", ".join(w for w in words if w)
+    lines = hanging(f"{'NCCL':<{_COLUMN}}", " " * _COLUMN, text, style)
+    for part in (_transports(comm), _expected(comm), _nics(comm), _state(comm)):
+        if part:
+            lines += hanging(" " * _COLUMN, " " * _COLUMN, part, style)
+    return lines
+
+
+def _channels(comm: NcclComm) -> str:
+    if comm.channels is None:
+        return ""
+    nvls = next((r.nvls_channels for r in comm.ranks if r.nvls_channels), None)
+    return counted(comm.channels, "channel") + (f" ({nvls} NVLS)" if nvls else "")
+
+
+def _transports(comm: NcclComm) -> str:
+    """`0-1 P2P/CUMEM`, or per kind how many pairs."""
+    from gpudoctor.parsers.nccl_lines import kind_of
+
+    if comm.truncated:
+        return "transports: " + ", ".join(f"{via} {n} pairs" for via, n in _summed(comm.counts.items()))
+    kinds: dict[str, list[tuple[int, int]]] = {}
+    for t in comm.transports:
+        pairs = kinds.setdefault(kind_of(t.via), [])
+        if not pairs or pairs[-1] != (t.a, t.b):
+            pairs.append((t.a, t.b))
+    parts = []
+    for kind, pairs in sorted(kinds.items(), key=lambda item: -len(item[1])):
+        shown = ", ".join(f"{a}-{b}" for a, b in pairs) if len(pairs) <= 6 else f"{len(pairs)} pairs of ranks {spans(sorted({n for p in pairs for n in p}))[:24]}"
+        parts.append(f"{shown} {kind}")
+    return "; ".join(parts)
+
+
+def _summed(items: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    from gpudoctor.parsers.nccl_lines import kind_of
+
+    out: dict[str, int] = {}
+    for via, number in items:
+        out[kind_of(via)] = out.get(kind_of(via), 0) + number
+    return sorted(out.items(), key=lambda item: -item[1])
+
+
+def ring(comm: NcclComm) -> Graph | None:
+    """NCCL's plan of the ring (pattern 4)."""
+    return next((g for r in comm.ranks for g in r.graphs if g.pattern == 4), None)
+
+
+def _expected(comm: NcclComm) -> str:
+    plan = ring(comm)
+    if plan is None or plan.channels == 0:
+        return ""
+    inside = plan.channels * plan.bw_intra
+    if comm.nnodes == 1:
+        return f"NCCL expects about {inside:g} GB/s bus bandwidth of its rings ({plan.channels} x {plan.bw_intra:g}, worst path {plan.type_intra})"
+    across = plan.channels * min(plan.bw_intra, plan.bw_inter)
+    return f"NCCL expects about {across:g} GB/s bus bandwidth of its rings ({plan.channels} x {min(plan.bw_intra, plan.bw_inter):g}, worst path {plan.type_intra} inside, {plan.type_inter} to the network)"
+
+
+def _nics(comm: NcclComm) -> str:
+    nics = list(dict.fromkeys(n for p in comm.procs for n in p.nics))
+    if not nics:
+        return ""
+    direct = sum("GDRDMA" in t.via for t in comm.transports)
+    net = sum(t.via.startswith("NET/") for t in comm.transports)
+    use = f", GPUDirect RDMA on {direct} of {net} connections" if net else ""
+    return f"adapters {', '.join(nics[:4])}{f' and {len(nics) - 4} more' if len(nics) > 4 else ''}{use}"
+
+
+def _state(comm: NcclComm) -> str:
+    """What did not come to its end; nothing is said where the log shows too little."""
+    started = [r for r in comm.ranks if r.started]
+    if comm.failure is not None or not started or comm.nranks is None:
+        return ""
+    unfinished = [r.rank for r in started if not r.completed and r.rank is not None]
+    if not unfinished:
+        return ""
+    seen = {r.rank for r in comm.ranks}
+    absent = sorted(set(range(comm.nranks)) - seen) if comm.nranks <= 65536 else []
+    text = f"init did not finish on rank{'s' if len(unfinished) > 1 else ''} {spans(sorted(unfinished))} before the log ends"
+    return text + (f"; rank{'s' if len(absent) > 1 else ''} {spans(absent)} never appear{'s' if len(absent) == 1 else ''} in it" if absent else "")
