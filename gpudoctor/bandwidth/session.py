@@ -49,8 +49,9 @@ class Options(KeyedRecord):
 class NotStarted(Exception):
     """Nothing was measured, and it is no fault of the links. `fact` is what is missing, the words say why and what to do."""
 
-    def __init__(self, fact: str, reason: str, hint: str | None = None) -> None:
+    def __init__(self, fact: str, reason: str, hint: str | None = None, of_cuda: bool = False) -> None:
         super().__init__(reason)
+        self.of_cuda = of_cuda  # the GPUs are listed, and CUDA did not give them
         self.fact = fact
         self.reason = reason
         self.hint = hint
@@ -173,18 +174,19 @@ class Session:
         self.engine_s = time.monotonic() - self.began
         if ranks == 1:
             self.notes.append("one GPU: there is nothing to measure between GPUs")
+        rounds = plan.rounds_of_pairs(self.targets, store.get(Pairs) if store is not None else None) if options.pairs and ranks > 2 else ()
         if (self.torch is not self.engine or ranks == 1) and (work.host_copies or work.proof):
-            self._beside(work)
+            self._beside(replace(work, pairs=rounds))
             work = replace(work, host_copies=False, proof=False)
         if ranks > 1 and self._may_go_on():
             self.measured = self.engine.run(work, self.progress)
             self._vet(self.measured)
-            if options.pairs and ranks > 2 and self.measured.run is not None and not self.measured.run.failures:
-                rounds = plan.rounds_of_pairs(self.targets, store.get(Pairs) if store is not None else None)
+            if rounds and self.missed is not None:
                 some = options.sizes or (plan.GLOO[-2:] if options.backend == "gloo" else plan.PAIR)
                 self._keep(
                     self.engine.run(
-                        replace(work, pairs=rounds, sizes=some, repeats=1, seconds=PAIRS_S, host_copies=False, proof=False), self.progress
+                        # The ring's neighbours are proven; pairs across it are not.
+                        replace(work, pairs=rounds, sizes=some, repeats=1, seconds=PAIRS_S, host_copies=False), self.progress
                     )
                 )
         self.notes += [n for m in (self.measured, *self.parts) for n in m.notes if n not in self.notes]
@@ -213,7 +215,7 @@ class Session:
             return
         if measured.short_of_memory:
             raise NotStarted("memory for the buffers", f"{measured.stopped}: free it, or take smaller --sizes", "nvidia-smi")
-        raise NotStarted("the measurement", measured.stopped)
+        raise NotStarted("the measurement", measured.stopped, of_cuda=measured.no_gpu)
 
     def _may_go_on(self) -> bool:
         """A failed proof of peer to peer ends it: what NCCL would send that way is mangled, or hangs."""
@@ -239,8 +241,8 @@ class Session:
 
     def put_facts(self, store: FactStore, wanted: Wanted) -> None:
         """Everything measured, into the facts of this host."""
-        runs = (self.measured.run,) if self.measured.run is not None else ()
         parts = (self.measured, *self.parts)
+        runs = tuple(dict.fromkeys(m.run for m in parts if m.run is not None))
         if runs:
             store.put(Bandwidth(runs))
         rates = tuple(rate for m in parts for rate in m.pairs)

@@ -267,6 +267,8 @@ class _Heard:
             self.copies.append(event)
         elif kind == "proof":
             self.proofs.append(event)
+            if event["peer"] is None:
+                self._once(f"peer to peer was not proven by a copy: {event['why']}")
         elif kind == "skipped":
             self._once(f"sizes from {event['size']} bytes on were left out: {event['reason']}")
         elif kind == "library":
@@ -311,7 +313,12 @@ class _Heard:
         label = engine.replace(" (", f", NCCL {self.nccl} (", 1) if self.nccl else engine
         if self.stop is not None and not self.rows:
             return Measured(
-                stopped=_stopped(self.stop, work), short_of_memory=bool(self.stop.get("short")), log=log, engine=label, seconds=seconds
+                stopped=_stopped(self.stop, work),
+                short_of_memory=bool(self.stop.get("short")),
+                no_gpu=bool(self.stop.get("no_gpu")),
+                log=log,
+                engine=label,
+                seconds=seconds,
             )
         if self.hung is not None:
             at = "; ".join(f"rank {r}: {s}" for r, s in sorted(self.stages.items())) or "before any rank had started"
@@ -332,7 +339,7 @@ class _Heard:
                 )
         self.notes += [f"after it, {echo[:200]}" for echo in self.echoes[:2]]
         # Without sizes only copies were asked for: no collective ran, unless it failed before.
-        main = None if work.pairs or not (work.sizes or self.failures) else self._run(label)
+        main = self._run(label) if self.failures or work.sizes and not work.pairs else None
         return Measured(
             run=main,
             pairs=(*self._peer_rates(label), *self._pair_rates(label)),
@@ -349,7 +356,7 @@ class _Heard:
         work = self.work
         world = len(work.targets)
         finished = len([1 for rank, task in self.done if task == "0.0"]) == world and not any(self.exits.values())
-        rows = event_rows([r for r in self.rows if r["task"] == "0.0"], work.collective, world)
+        rows = event_rows([r for r in self.rows if r["task"] == "0.0"], work.collective, world) if not work.pairs else ()
         mangled = any(p.get("wrong_written") or p.get("wrong_read") for p in self.proofs)
         wrong = True if mangled else any(r.wrong_in or r.wrong_out for r in rows) if rows else None
         return BandwidthRun(

@@ -52,7 +52,7 @@ def measure(
             session.aim(intake.stores[0] if options.backend == "nccl" and intake.stores else None if options.backend == "gloo" else FactStore(None, ()))
             session.run(intake.stores[0] if intake.stores else None)
         except NotStarted as stop:
-            return _not_started(session, stop, snapshots, options, time.monotonic() - began)
+            return _not_started(session, stop, snapshots, plugins, fail_on, time.monotonic() - began)
         return _judged(session, snapshots, wanted, plugins, fail_on, began)
     finally:
         session.close()
@@ -171,20 +171,28 @@ def _concluded(report: Report, open_: Missing | None, fail_on: str, looked: bool
     )
 
 
-def _not_started(session: Session, stop: NotStarted, snapshots: list[Any], options: Options, seconds: float) -> Done:
-    """Nothing was measured: the report says why, and what would help."""
+def _not_started(
+    session: Session, stop: NotStarted, snapshots: list[Any], plugins: Plugins, fail_on: str, seconds: float
+) -> Done:
+    """Nothing was measured: the report says why, and what would help. A fault of the host that explains it is a fault."""
     intake = take(snapshots) if snapshots else Intake(stores=(), missing=(), unknown=(), recognised=0)
+    missing = (Missing(stop.fact, stop.reason, stop.hint, True),)
     report = Report(
         source={"kind": "live", "paths": []},
         hosts=intake.stores,
         results=(),
         diagnoses=(),
-        missing=(Missing(stop.fact, stop.reason, stop.hint, True),),
+        missing=missing,
         verdict="unknown",
         exit_code=3,
         seconds=seconds,
     )
     sentence = f"Nothing was measured. {stop.reason[:1].upper()}{stop.reason[1:]}"
+    if stop.of_cuda and snapshots:
+        looked = judge(intake, plugins, report.source, fail_on=fail_on, seconds=seconds)
+        if looked.verdict == "fail":
+            report = replace(looked, missing=(*missing, *looked.missing))
+            sentence = f"{sentence.rstrip('.')}. On this host: {looked.diagnoses[0].finding.message}"
     return Done(report=report, extra={**session.as_json(), "ratio": None, "sentence": sentence}, sentence=sentence)
 
 

@@ -54,6 +54,7 @@ class Measured(KeyedRecord):
     copies: tuple[HostCopy, ...] = ()
     stopped: str | None = None
     short_of_memory: bool = False
+    no_gpu: bool = False  # the driver lists the GPUs, and CUDA does not give them
     spread_pct: float | None = None  # of the level over the repeats
     log: bytes = b""  # NCCL's own
     notes: tuple[str, ...] = ()

@@ -98,9 +98,9 @@ class Rank:
         if torch.version.cuda is None:
             raise Stop("this PyTorch is built without CUDA")
         if not torch.cuda.is_available():
-            raise Stop("PyTorch sees no CUDA GPU: " + _why_no_cuda(torch))
+            raise Stop("PyTorch sees no CUDA GPU: " + _why_no_cuda(torch), no_gpu=True)
         if torch.cuda.device_count() < self.world:
-            raise Stop(f"PyTorch sees {torch.cuda.device_count()} of the {self.world} GPUs")
+            raise Stop(f"PyTorch sees {torch.cuda.device_count()} of the {self.world} GPUs", no_gpu=True)
         torch.cuda.set_device(self.rank)
         free, total = torch.cuda.mem_get_info(self.rank)
         need = int(self.job["memory"])
@@ -117,6 +117,7 @@ class Rank:
                 link = copies.Link(self.job.get("nvml"), (self.job.get("uuids") or [None] * self.world)[self.rank])
                 say("host_copy", rank=self.rank, **copies.host_copies(self.torch, self.rank, link))
             self.meet(f"copy{turn}")
+        self._release()
 
     def _proof(self) -> None:
         """Neighbours of the ring, and of every pair that is measured alone."""
@@ -124,11 +125,23 @@ class Rank:
         for turn, (a, b) in enumerate(self.job["proof"]):
             if a == self.rank:
                 self.stage(f"proving peer to peer {a}-{b}")
-                said = copies.proof(self.torch, a, b)
+                try:
+                    said = copies.proof(self.torch, a, b)
+                except RuntimeError as error:
+                    # Compute mode Exclusive_Process: only the GPU's own rank may open it. Nothing is wrong with that.
+                    if "busy or unavailable" not in str(error):
+                        raise
+                    said = {"peer": None, "why": "the GPUs are in exclusive compute mode"}
                 say("proof", a=a, b=b, **said)
                 if said.get("wrong_written") or said.get("wrong_read"):
                     raise RuntimeError(f"peer to peer between ranks {a} and {b} mangles data")
             self.meet(f"proof{turn}")
+        self._release()
+
+    def _release(self) -> None:
+        """Give back what the copies used: NCCL allocates beside PyTorch."""
+        if self.cuda:
+            self.torch.cuda.empty_cache()
 
     def _connect(self) -> None:
         self.stage("connecting the ranks")
@@ -174,7 +187,9 @@ class Task:
         self.began = time.monotonic()
         self.rounds = 0  # of the row before
         self.ops = importlib.import_module("bench_comm")
-        sizes = [_rounded(size, comm.size) for size in task["sizes"]]
+        # Only where every rank has a share of its own must the size be a multiple of their number.
+        shares = 1 if task["collective"] in ("all_reduce", "sendrecv") else comm.size
+        sizes = [_rounded(size, shares) for size in task["sizes"]]
         self.sizes = sorted({size for size in sizes if size})
         most = max(self.sizes, default=_BARRIER_BYTES) // 4
         self.send = self.torch.zeros(most, dtype=self.torch.float32, device=rank.device)
@@ -182,6 +197,7 @@ class Task:
         self.tiny = [self.torch.zeros(_BARRIER_BYTES // 4, dtype=self.torch.float32, device=rank.device) for _ in range(2)]
         self.barrier = comm.op("all_reduce", *self.tiny, _BARRIER_BYTES, True)
         self.stream = self.torch.cuda.Stream() if rank.cuda else None
+        self._sync()  # the zeros above are written on another stream
 
     def run(self) -> None:
         if self.stream is None:
