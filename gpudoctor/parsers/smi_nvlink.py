@@ -140,7 +140,7 @@ def _take(section: Section, gpu: _Gpu, line: Line) -> None:
 
 def _values(text: str, line: Line) -> dict[str, Any]:
     """What stands behind `Link 3: `."""
-    low = text.strip().lower()
+    low = text.strip(" \t|").lower()  # the border of a table may follow
     speed = _SPEED.match(text)
     if speed:
         return {"active": True, "speed_gbs": float(speed[1])}

@@ -21,7 +21,7 @@ from gpudoctor.read.section import Line, Section, Unparsable
 _GPU = re.compile(r"^\s*GPU ((?:[0-9A-Fa-f]{4,8}:)[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
 _LEAF = re.compile(r"^\s*(?P<key>[^\s:][^:]{0,80}?)\s*:(?:\s+(?P<value>.*?))?\s*$")
 _ELIDED = re.compile(r"^\s*(?:\[\s*)?\.{3,}(?:\s*\])?\s*$|^\s*\[?\u2026\]?\s*$")
-_TOP = re.compile(r"^\s*(?:=+NVSMI LOG=+|Timestamp|Driver Version|CUDA Version|Attached GPUs)\b", re.I)
+_TOP = re.compile(r"^\s*(?:=+NVSMI LOG=+|(?:Timestamp|Driver Version|CUDA Version|Attached GPUs)\b)", re.I)
 _HOST = {"driver version": "version", "cuda version": "cuda_version", "attached gpus": "attached"}
 _MIG = "mig device"
 _AFTER_MIG = "accounting mode"  # what follows the MIG devices of a GPU in every driver that has them

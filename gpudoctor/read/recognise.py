@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from gpudoctor.read.dress import Shape, pieces, undress, without_markup
 from gpudoctor.read.formats import Compiled, any_of, compiled
 from gpudoctor.read.section import Line, Section
 from gpudoctor.read.text import Passing, label_of, lines_of, strip_prefixes
@@ -32,6 +33,11 @@ _PRINTS = {
 }
 # A fence, HTML around it, or nvidia-bug-report's line ends whatever came before.
 _BOUNDARY = re.compile(r"^\s*(?:`{3,}|~{3,}|_{20,}|</?(?:details|pre|code|summary)\b)")
+_COUNTED = re.compile(r"^ {0,3}(?P<number>\d{1,6}):[ \t]?(?P<rest>.*)$")
+_MARKUP = re.compile(r"[<&]|\[\d{0,2}m|\\$")
+_XML = frozenset(("smi-qx", "topo-xml"))  # their tags and entities mean something
+# Where a `#` or a `-` before the line is more than a mark.
+_NEVER_DRESSED = frozenset(("nccl-conf", "ulimit", "df", "lsmod"))
 # `pdsh` and `clush` label with the host's name; a word that is no host name (Link:, Bus:) never precedes a known start.
 _HOSTLIKE = re.compile(r"^[a-z][a-z0-9]*[a-z0-9.-]*\d[a-z0-9.-]*$", re.I)
 
@@ -45,6 +51,7 @@ class _Open:
         self.command = command
         self.lines: list[Line] = []
         self.strange = 0
+        self.counted = False  # its label is the number of the line, which grows
         self.pending: list[Line] = []  # blank or strange lines, kept only if the block goes on
 
     def add(self, line: Line) -> None:
@@ -70,6 +77,7 @@ class Recogniser(Passing):
         self._telling_bytes = re.compile(telling.encode())
         self._open: dict[str | None, _Open] = {}
         self._scattered: dict[tuple[str, str | None], _Open] = {}
+        self._shape: Shape | None = None  # what the open block's lines wear
 
     def marks(self, chunk: bytes) -> Iterable[int]:
         """Places in a chunk of whole lines where something known may begin."""
@@ -92,17 +100,31 @@ class Recogniser(Passing):
         yield from self.end()
 
     def feed(self, line: Line) -> Iterator[Section]:
-        text = strip_prefixes(line.text)
+        if "\\n" in line.text and self._telling.search(line.text) is not None and self._begins(line.text) is None:
+            parts = pieces(line.text)
+            for n, part in enumerate(parts, 1):
+                yield from self.feed(line._replace(text=part, cut=line.cut and n == len(parts)))
+            if parts:
+                return
+        worn = strip_prefixes(line.text)
+        text = without_markup(worn) if _MARKUP.search(worn) and not self._in_xml() else worn
         telling = self._telling.search(text) is not None
         label, host = None, self.host
         labelled = label_of(text)
+        counted = _COUNTED.match(text)
+        if counted is not None and self._goes_on(counted["number"], counted["rest"], line.number):
+            labelled = (counted["number"], counted["rest"])
+        if labelled and self._shape is not None and None in self._open and self._shape(text) is not None:
+            labelled = None
         # `nvidia-nvswitch3: SXid …` is a kernel message, `NVML: Unable to …` the library's: no lines of hosts of that name.
         if labelled and not labelled[0].startswith(("nvidia-", "NVML")):
-            if labelled[0] in self._open or telling and labelled[1] and self._starting(labelled[1]):
+            if labelled[0] in self._open or telling and labelled[1] and self._begins(labelled[1]):
                 label, text = labelled
                 if _HOSTLIKE.match(label):
                     host = label
         current = self._open.get(label)
+        if label is None:
+            text = self._undressed(text, telling, current)
         line = line._replace(text=text)
         if current is not None:
             if self._continues(current, text):
@@ -113,12 +135,14 @@ class Recogniser(Passing):
             if not text.strip():
                 current.wait(line)
                 return
-        if label is None and (_BOUNDARY.match(text) or self._command(text, line.number)):
+        if label is None and (_BOUNDARY.match(worn) or self._command(text, line.number)):
             host = self.host
             if current is not None:
                 yield self._close(None, line)
                 current = None
         found = self._starting(text) if telling else None
+        if found is not None and self._shape is not None and found.format.kind in _NEVER_DRESSED:
+            found = None
         if found is None:
             if current is not None:
                 current.strange += 1
@@ -136,6 +160,49 @@ class Recogniser(Passing):
         begun.add(line)
         if found.until is not None and found.until.search(text):
             yield self._close(label, line)
+
+    def _in_xml(self) -> bool:
+        return any(block.how.format.kind in _XML for block in self._open.values())
+
+    def _undressed(self, text: str, telling: bool, current: _Open | None) -> str:
+        """The line without what the paste wears; as it is where it makes sense so."""
+        if current is None:
+            self._shape = None
+        off = self._shape(text) if self._shape is not None else None
+        if off is not None:
+            return off
+        if not telling or current is not None and self._continues(current, text) or self._begins(text) is not None:
+            return text
+        for off, shape in undress(text):
+            found = self._begins(off)
+            if found is not None and found.belongs is not None and found.format.kind not in _NEVER_DRESSED:
+                self._shape = shape
+                return off
+        return text
+
+    def _begins(self, text: str) -> Compiled | None:
+        """The format that begins in this line with nothing before it."""
+        found = self._starting(text)
+        if found is None or found.belongs is None:
+            return found
+        match = found.starts.search(text)
+        return found if match is not None and not text[: match.start()].strip() else None
+
+    def _goes_on(self, label: str, text: str, number: int) -> bool:
+        """`12: …` after `11: …` counts lines (grep -n) and names no task: the block goes on under the new number.
+
+        Tasks of a job that take turns print the same line one after the other.
+        """
+        before = str(int(label) - 1)
+        block = self._open.get(before)
+        if block is None or label in self._open or not (block.counted or len(block.lines) == 1):
+            return False
+        last = (block.pending or block.lines)[-1]
+        if last.number != number - 1 or last.text.strip()[:12] == text.strip()[:12]:
+            return False
+        block.counted = True
+        self._open[label] = self._open.pop(before)
+        return True
 
     def end(self) -> Iterator[Section]:
         for label in list(self._open):

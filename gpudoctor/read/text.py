@@ -13,14 +13,15 @@ MAX_JSON = 1 << 22  # the same for the one line that a child probe prints: a hos
 
 # CSI and OSC sequences, other two-character escapes; then every control character but the tab.
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|\x9b[0-?]*[ -/]*[@-~]")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff]")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+_BLANK = re.compile(r"[\xa0\u2000-\u200a\u202f\u205f\u3000]")
 
 
 def clean(text: str) -> str:
-    """Remove terminal escapes, control and direction-override characters; tabs stay."""
+    """Remove terminal escapes, control, direction-override and zero-width characters; tabs stay, every blank is a plain one."""
     if "\x1b" in text or "\x9b" in text:
         text = _ESCAPE.sub("", text)
-    return text if text.isascii() and text.isprintable() else _CONTROL.sub("", text)
+    return text if text.isascii() and text.isprintable() else _BLANK.sub(" ", _CONTROL.sub("", text))
 
 
 def encoding_of(head: bytes) -> str:
@@ -71,12 +72,17 @@ def _as_utf8(chunks: Iterable[bytes]) -> Iterator[bytes]:
         if decoder is None and chunk:
             encoding = encoding_of(chunk)
             if encoding == "utf-8":
-                yield chunk
-                yield from chunks
+                yield _plain_blanks(chunk)
+                yield from map(_plain_blanks, chunks)
                 return
             decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
         if decoder is not None:
-            yield decoder.decode(chunk).encode("utf-8", "replace")
+            yield _plain_blanks(decoder.decode(chunk).encode("utf-8", "replace"))
+
+
+def _plain_blanks(chunk: bytes) -> bytes:
+    """Web pages and word processors keep blanks from breaking; what looks for known words would not find them."""
+    return chunk.replace(b"\xc2\xa0", b" ").replace(b"&nbsp;", b" ")
 
 
 def lines_of(chunks: Iterable[bytes], passing: Passing | None = None) -> Iterator[Line]:

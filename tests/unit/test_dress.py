@@ -1,0 +1,160 @@
+"""What a paste wears: marks, borders, quotation, HTML. All texts are synthetic."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+
+from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.topology import NvLinks, Pairs
+from gpudoctor.parsers import smi_nvlink, smi_q, smi_table, smi_topo
+from gpudoctor.read.section import Section
+from tests.support import recognise
+
+TOPO = (
+    "\tGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
+    "GPU0\t X \tNV12\tSYS\tPXB\t0-31,64-95\t0\t\tN/A\n"
+    "GPU1\tNV12\t X \tSYS\tPXB\t0-31,64-95\t0\t\tN/A\n"
+    "GPU2\tSYS\tSYS\t X \tSYS\t32-63,96-127\t1\t\tN/A\n"
+    "NIC0\tPXB\tPXB\tSYS\t X \t\t\t\t\n"
+)
+LINKS = (
+    "GPU 0: Tesla V100-SXM2-32GB (UUID: GPU-00000001-1111-2222-3333-444455556666)\n"
+    "\t Link 0: 25.781 GB/s\n\t Link 1: <inactive>\n"
+    "GPU 1: Tesla V100-SXM2-32GB (UUID: GPU-00000002-1111-2222-3333-444455556666)\n"
+    "\t Link 0: 25.781 GB/s\n\t Link 1: 25.781 GB/s\n"
+)
+TABLE = (
+    "+-----------------------------------------------------------------------------+\n"
+    "| NVIDIA-SMI 470.57.02    Driver Version: 470.57.02    CUDA Version: 11.4     |\n"
+    "|-------------------------------+----------------------+----------------------+\n"
+    "|   0  NVIDIA A100-SXM...  On   | 00000000:07:00.0 Off |                    5 |\n"
+    "| N/A   30C    P0    52W / 400W |      0MiB / 40536MiB |      0%      Default |\n"
+    "|                               |                      |             Disabled |\n"
+    "+-------------------------------+----------------------+----------------------+\n"
+)
+QUERY = (
+    "Attached GPUs                             : 1\n"
+    "GPU 00000000:07:00.0\n"
+    "    PCI\n"
+    "        GPU Link Info\n"
+    "            Link Width\n"
+    "                Max                       : 16x\n"
+    "                Current                   : 8x\n"
+    "    Remapped Rows\n"
+    "        Pending                           : Yes\n"
+)
+TEXTS = {"topo": TOPO, "links": LINKS, "table": TABLE, "query": QUERY}
+
+
+def said(sections: list[Section]) -> dict[object, object]:
+    """What the parsers make of the sections, as values."""
+    parsers = {"smi-topo": smi_topo, "smi-nvlink": smi_nvlink, "smi-table": smi_table, "smi-q": smi_q}
+    out: dict[object, object] = {}
+    for section in sections:
+        for fact in parsers[section.kind].parse(section):
+            if isinstance(fact, Pairs):
+                out.update({("pair", p.a, p.b): (p.path, p.nvlinks) for p in fact})
+            elif isinstance(fact, NvLinks):
+                out.update({("link", x.gpu, x.link): (x.active, x.speed_gbs) for x in fact})
+            elif isinstance(fact, Gpus):
+                for g in fact:
+                    out["gpu", g.index, g.bdf] = (g.name, g.cpu_affinity, g.numa_node, g.width, g.max_width, g.remap_pending)
+    return out
+
+
+def each(change: Callable[[int, str], str]) -> Callable[[str], str]:
+    return lambda text: "".join(change(n, line) + "\n" for n, line in enumerate(text.splitlines(), 1))
+
+
+DRESSES: dict[str, Callable[[str], str]] = {
+    "cat -n": each(lambda n, line: f"{n:6}\t{line}"),
+    "grep -n": each(lambda n, line: f"{n}:{line}"),
+    "editor": each(lambda n, line: f"{n:3} {line}"),
+    "editor with bar": each(lambda n, line: f"{n:3} | {line}"),
+    "list": each(lambda n, line: f"{n}. {line}"),
+    "added": each(lambda _, line: f"+{line}"),
+    "added, apart": each(lambda _, line: f"+ {line}"),
+    "removed": each(lambda _, line: f"-{line}"),
+    "comment": each(lambda _, line: f"# {line}".rstrip()),
+    "comment in C": each(lambda _, line: f"// {line}"),
+    "bullets": each(lambda _, line: f"* {line}"),
+    "time in brackets": each(lambda n, line: f"[2024-05-06 12:00:{n:02}] {line}"),
+    "log of Python": each(lambda n, line: f"2024-05-06 12:00:{n:02},123 - INFO - {line}"),
+    "log of Python, plain": each(lambda _, line: f"INFO:root:{line}"),
+    "level": each(lambda _, line: f"[INFO] {line}"),
+    "syslog": each(lambda n, line: f"May  6 12:00:{n:02} node07 startup[{n * 7}]: {line}"),
+    "compose": each(lambda _, line: f"worker-1  | {line}"),
+    "number, level": each(lambda n, line: f"{n}: [INFO] {line}"),
+    "strings": each(lambda _, line: f"    {line!r},"),
+    "strings of JSON": each(lambda _, line: json.dumps(line) + ","),
+    "one string": lambda text: json.dumps({"title": "slow", "body": text}) + "\n",
+    "preformatted": lambda text: f"<pre>{text}</pre>\n",
+    "breaks": each(lambda _, line: f"{line}<br>"),
+    "entities": lambda text: html.escape(text),
+    "hard blanks": lambda text: text.expandtabs(8).replace(" ", "\xa0"),
+    "zero width": lambda text: text.replace("\n", "\n\u200b").replace("\t", "\t\u200b"),
+    "colours without escape": lambda text: text.replace("\n", "[0m\n", 1),
+    "hard breaks": each(lambda _, line: f"{line}\\"),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize("dress", DRESSES.values(), ids=DRESSES)
+def test_a_dress_changes_no_value(dress, text):
+    bare = said(recognise(text))
+    assert bare
+    assert said(recognise("Look at this:\n\n" + dress(text))) == bare
+
+
+def test_rows_of_a_markdown_table():
+    rows = [line.split("\t")[:7] for line in TOPO.splitlines()]
+    table = "\n".join("| " + " | ".join(f"**{c}**" if c[:3] == "GPU" else c for c in row) + " |" for row in rows)
+    first, _, rest = table.partition("\n")
+    bare = said(recognise(TOPO))
+    assert said(recognise(f"{first}\n|{'---|' * 7}\n{rest}\n")) == bare
+
+
+def test_cells_of_a_web_page():
+    rows = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in line.split("\t")[:7]) + "</tr>\n" for line in TOPO.splitlines())
+    assert said(recognise(f"<table>\n{rows}</table>\n")) == said(recognise(TOPO))
+
+
+def test_a_header_in_the_line_of_its_command():
+    text = "nvidia-smi topo -m            " + TOPO.lstrip()
+    assert said(recognise(text)) == said(recognise(TOPO))
+
+
+def test_a_setting_behind_a_mark_is_not_made():
+    sections = recognise("# " + TOPO.replace("\n", "\n# ") + "NCCL_P2P_DISABLE=1\n- NCCL_SHM_DISABLE=1\n")
+    assert [s.kind for s in sections] == ["smi-topo"]
+
+
+def test_tasks_that_take_turns_are_no_line_numbers():
+    other = TOPO.replace("NV12", "PIX")
+    turns = "".join(f"0: {a}\n1: {b}\n" for a, b in zip(TOPO.splitlines(), other.splitlines(), strict=True))
+    first, second = (said([s]) for s in recognise(turns))
+    assert first["pair", 0, 1] == ("NVL", 12) and second["pair", 0, 1] == ("PIX", None)
+
+
+def test_tasks_one_after_the_other_are_no_line_numbers():
+    text = "".join(f"0: {line}\n" for line in LINKS.splitlines()) + "".join(f"1: {line}\n" for line in LINKS.splitlines())
+    assert [len(s.lines) for s in recognise(text)] == [6, 6]
+
+
+def test_prose_around_does_not_matter():
+    text = f"Hallo zusammen, hier die Ausgabe:\n{TOPO}\n你好，两张卡之间没有 NVLink。\n{LINKS}Grüße\n"
+    assert said(recognise(text)) == {**said(recognise(TOPO)), **said(recognise(LINKS))}
+
+
+def test_xml_keeps_its_tags_and_entities():
+    text = (
+        '<nvidia_smi_log>\n<gpu id="00000000:07:00.0">\n<product_name>A &amp; B</product_name>\n<health>\n<summary>N/A</summary>\n'
+        "</health>\n</gpu>\n</nvidia_smi_log>\n"
+    )
+    (section,) = recognise(text)
+    assert section.text == text.rstrip("\n") or re.sub(r"\n$", "", section.text) == text.rstrip("\n")
