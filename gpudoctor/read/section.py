@@ -30,6 +30,8 @@ class Section(KeyedRecord):
     host: str | None = None
     command: str | None = None  # the command echoed above the output, or the probe's own
     live: bool = False  # a probe of this very host
+    read: object | None = None  # where lines are read as they pass and never kept: what they came to
+    content: bytes = b""  # the whole document, where it is no text or has no lines worth the name
 
     def __iter__(self) -> Iterator[Line]:
         return iter(self.lines)

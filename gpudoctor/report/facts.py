@@ -8,9 +8,11 @@ from typing import Any
 from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRun, HostCopies, HostCopy, PairRate, PairRates
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.kernel import KernelLog
+from gpudoctor.facts.nccl import Nccl, NcclComm
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.topology import Nic, Nics, NvLink, NvLinks, Pair, Pairs
+from gpudoctor.report.hang import nccl_entries
 
 Json = dict[str, Any]
 
@@ -41,6 +43,10 @@ def _families(store: FactStore) -> dict[str, list[Json]]:
         out["pci"] = [_pci(d) for d in tree]
     if links is not None:
         out["nvlinks"] = [_nvlink(x) for x in links]
+    nccl = store.get(Nccl)
+    hung = nccl_entries(store)
+    if nccl is not None or hung:
+        out["nccl"] = [*(_nccl(c) for c in nccl or ()), *hung]
     measured, rates, copies = store.get(Bandwidth), store.get(PairRates), store.get(HostCopies)
     if measured is not None:
         out["bandwidth"] = [_bandwidth(r) for r in measured]
@@ -115,6 +121,24 @@ def _pci(device: PciDevice) -> Json:
         "aspm_supported": None if device.aspm_supported is None else list(device.aspm_supported),
         "acs": None if device.acs is None else dict(device.acs),
     }
+
+
+def _nccl(comm: NcclComm) -> Json:
+    entry: Json = {
+        "version": comm.version,
+        "nranks": comm.nranks,
+        "nnodes": comm.nnodes,
+        "transports": [{"a": t.a, "b": t.b, "via": t.via} for t in comm.transports],
+        "channels": comm.channels,
+        "env": dict(comm.env),
+        "warnings": list(comm.warnings),
+        "failure": comm.failure,
+        "comm_id": comm.comm_id,
+        "truncated": comm.truncated,
+    }
+    if comm.truncated:
+        entry["transports"] = [{"a": None, "b": None, "via": via, "pairs": n} for via, n in sorted(comm.counts.items())]
+    return entry
 
 
 def _bandwidth(run: BandwidthRun) -> Json:
