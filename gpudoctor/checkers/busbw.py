@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
-from gpudoctor.expect.group import Around, Group
+from gpudoctor.expect.group import THROUGH_HOST, Group
 from gpudoctor.expect.opinion import THRESHOLDS, Opinion, Verdict, amount
 from gpudoctor.expect.opinions import assess
+from gpudoctor.expect.seats import Around
 from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRun, Wanted
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.nccl import Nccl
@@ -31,7 +32,7 @@ BUSBW_LOW = Cause(
     "or link nothing is expected.",
     "all_reduce_perf -b 8 -e 4G -f 2, nvidia-smi topo -m, NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH",
     "Find what holds it back: a setting that switches peer to peer off, a link that is down or narrow, a pair on a longer path.",
-    THRESHOLDS,
+    (*THRESHOLDS, THROUGH_HOST),
 )
 
 

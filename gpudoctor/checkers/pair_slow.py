@@ -7,7 +7,8 @@ from statistics import median
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
-from gpudoctor.expect.group import Around, group_of
+from gpudoctor.expect.group import group_of
+from gpudoctor.expect.seats import Around
 from gpudoctor.facts.bandwidth import Bandwidth, PairRate, PairRates
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.store import FactView

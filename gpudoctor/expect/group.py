@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-from gpudoctor import bdf, pcie
-from gpudoctor.facts.bandwidth import BandwidthRun, Member
-from gpudoctor.facts.gpu import Gpu, Gpus
-from gpudoctor.facts.nccl import Nccl, NcclComm
+from gpudoctor import pcie
+from gpudoctor.expect.seats import Around, comm_of, gpus_of, one_host_of, team_of
+from gpudoctor.facts.bandwidth import BandwidthRun
+from gpudoctor.facts.gpu import Gpu
+from gpudoctor.facts.nccl import NcclComm
 from gpudoctor.facts.pci import PciTree
-from gpudoctor.facts.system import Cpu, CpuEntry
+from gpudoctor.facts.system import CpuEntry
 from gpudoctor.facts.topology import PATHS, NvLinks, Pair, Pairs
-from gpudoctor.model import Evidence
+from gpudoctor.model import Evidence, Threshold
 from gpudoctor.parts import Part, find
 from gpudoctor.record import KeyedRecord, replace
 
@@ -20,15 +19,10 @@ _SWITCHED = 3  # from this NVLink generation on every SXM board joins all its GP
 NEAR = ("PIX", "PXB")  # below one PCIe switch: peer to peer never leaves it
 
 
-class Around(KeyedRecord):
-    """The facts of the host beside a run; each may be absent."""
-
-    gpus: Gpus | None = None
-    pairs: Pairs | None = None
-    nvlinks: NvLinks | None = None
-    tree: PciTree | None = None
-    nccl: Nccl | None = None
-    cpu: Cpu | None = None
+# What is left of a PCIe link's rate where every byte goes through host memory: two H200 reached 45 % of Gen5 x16.
+THROUGH_HOST = Threshold(
+    "of the PCIe rate is expected where NCCL goes through host memory", 0.40, "share", "two H200 with peer to peer off: 28.3 of 63 GB/s", "2026-11"
+)
 
 
 class Group(KeyedRecord):
@@ -54,9 +48,9 @@ class Group(KeyedRecord):
 def group_of(run: BandwidthRun, around: Around) -> Group:
     """Everything that expectations rest on."""
     comm = comm_of(run, around.nccl)
-    team = _team(run, comm)
-    one_host = _one_host(team, run.nranks)
-    gpus = _gpus(team, around) if one_host else ()
+    team = team_of(run, comm)
+    one_host = one_host_of(team, run.nranks)
+    gpus = gpus_of(team, around) if one_host else ()
     # The host's own word for each GPU first; a matrix alone has no names, and then the table's count.
     told = gpus or tuple(Gpu() for _ in team)
     seats = [
@@ -88,70 +82,6 @@ def group_of(run: BandwidthRun, around: Around) -> Group:
     if pairs and all(p.path is not None for p in pairs):
         return _by_pairs(common, pairs, nranks, around)
     return _by_part(common, nranks)
-
-
-def comm_of(run: BandwidthRun, nccl: Nccl | None) -> NcclComm | None:
-    """The communicator in NCCL's log that is this run's: of the same source and size, else the only one of that size."""
-    if nccl is None or run.nranks is None:
-        return None
-    same = [c for c in nccl if c.nranks == run.nranks]
-    source = run.at("rows").source
-    near = [c for c in same if c.source == source]
-    return near[0] if near else same[0] if len(same) == 1 else None
-
-
-def _team(run: BandwidthRun, comm: NcclComm | None) -> tuple[Member, ...]:
-    """The ranks that ran. Where the table does not list them all, NCCL's log may: it has each one's address."""
-    if len(run.team) == run.nranks or comm is None:
-        return run.team
-    seats = {r.rank: r for r in comm.ranks if r.rank is not None and r.bus_id is not None}
-    if len(seats) != run.nranks:
-        return run.team
-    procs = comm.by_rank()
-    return tuple(
-        Member(
-            rank=rank,
-            device=seat.nvml_dev if seat.nvml_dev is not None else seat.cuda_dev,
-            host=procs[rank].host if rank in procs else None,
-            bdf=bdf.from_nccl_busid(int(seat.bus_id or "0", 16)),
-        )
-        for rank, seat in sorted(seats.items())
-    )
-
-
-def _one_host(team: tuple[Member, ...], nranks: int | None) -> bool | None:
-    """Several machines may bear one name (`localhost`): the same device twice gives them away. A list cut short proves nothing."""
-    seats = Counter((m.host, m.bdf if m.device is None else m.device) for m in team)
-    if len({m.host for m in team if m.host}) > 1 or seats and max(seats.values()) > 1:
-        return False
-    return True if nranks is not None and len(team) == nranks else None
-
-
-def _gpus(team: tuple[Member, ...], around: Around) -> tuple[Gpu, ...]:
-    """The host's own entries of the GPUs that ran; () where the host at hand is another, or they cannot be told."""
-    if around.gpus is None:
-        return ()
-    found = [_gpu(member, around.gpus) for member in team]
-    known = tuple(g for g in found if g is not None)
-    if len(known) != len(found):
-        return ()
-    kinds = {(p.path, p.nvlinks) for p in around.pairs or ()}
-    # CUDA_VISIBLE_DEVICES shifts CUDA's numbers: without an address they count only where it makes no difference.
-    sure = len(team) == len(around.gpus) or len(kinds) < 2 or all(m.bdf or m.bus is not None for m in team) and any(g.bdf for g in around.gpus)
-    return known if sure else ()
-
-
-def _gpu(member: Member, gpus: Gpus) -> Gpu | None:
-    if member.bdf is not None and any(g.bdf for g in gpus):
-        return gpus.by_bdf(member.bdf)
-    if member.bus is not None and any(g.bdf for g in gpus):
-        same = [g for g in gpus if g.bdf is not None and int(g.bdf.split(":")[1], 16) == member.bus]
-        if len(same) == 1:
-            return same[0]
-    # CUDA's number is nvidia-smi's only where all GPUs are alike (both then count by address) and none is hidden.
-    alike = {g.name or g.device_id for g in gpus}
-    named = member.name is None or alike == {member.name} or alike == {None}
-    return gpus.by_index(member.device) if member.device is not None and len(alike) == 1 and named else None
 
 
 def _pairs(gpus: tuple[Gpu, ...], pairs: Pairs | None, nranks: int) -> tuple[Pair, ...]:
@@ -235,6 +165,9 @@ def _pcie(group: Group, far: str, able: bool | None, nranks: int, around: Around
     if not hops:
         return replace(group, wire_why_not="what the PCIe links of these GPUs could do is not in the input")
     rate, words, evidence = min(hops, key=lambda hop: hop[0])
+    if not _direct(group, far, able, nranks, around):
+        rate *= THROUGH_HOST.value
+        words = f"{words}, {100 * THROUGH_HOST.value:.0f} % of it through host memory"
     group = replace(group, wire_gbs=rate, wire_words=words, evidence=(*group.evidence, evidence))
     if far == "SYS":
         planned = _socket(around.cpu.entry if around.cpu is not None else None)
@@ -245,6 +178,15 @@ def _pcie(group: Group, far: str, able: bool | None, nranks: int, around: Around
     if nranks > 2 and not (able and far in NEAR):
         return replace(group, wire_why_not=f"{nranks} GPUs share the host bridges and the memory, whose rate is not known")
     return group
+
+
+def _direct(group: Group, far: str, able: bool | None, nranks: int, around: Around) -> bool:
+    """Does NCCL go from GPU to GPU here, by its log or, unrestricted, by its own rules (2.23: PXB, two GPUs on AMD any)?"""
+    vias = {t.via.partition("/")[0] for t in group.comm.transports} if group.comm is not None else set()
+    if vias and group.comm is not None and not group.comm.env.keys() & {"NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL"}:
+        return vias == {"P2P"}
+    amd = around.cpu is not None and around.cpu.entry.vendor == "AuthenticAMD" and nranks == 2
+    return bool(able) and (far in NEAR or amd)
 
 
 def _hops(gpu: Gpu, tree: PciTree | None) -> list[tuple[float, str, Evidence]]:

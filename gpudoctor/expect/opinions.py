@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gpudoctor.expect import reference as figures
-from gpudoctor.expect.group import Around, Group, group_of
+from gpudoctor.expect.group import Group, group_of
 from gpudoctor.expect.opinion import GRAPH, LIMIT, WIRE, Opinion, Verdict, judge
+from gpudoctor.expect.seats import Around
 from gpudoctor.facts.bandwidth import SHARE, TWICE, BandwidthRun, Wanted
 from gpudoctor.facts.nccl import NcclComm
 from gpudoctor.record import replace

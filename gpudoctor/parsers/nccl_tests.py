@@ -28,7 +28,7 @@ _DEVICE = re.compile(
     r"\[(?:0x(?P<bus>[0-9a-fA-F]{1,2})|(?P<bdf>[0-9a-fA-F:.]+))\](?:\s+(?P<name>\S.*?))?\s*$"
 )
 _BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
-_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*([\d.]+(?:e[+-]?\d+)?)(?:\s+(OK|FAILED))?(?P<end>\s*)")
+_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*([\d.]+(?:e[+-]?\d+)?|-?nan|-?inf)(?:\s+(OK|FAILED))?(?P<end>\s*)")
 _GPUS = re.compile(r"Invalid number of GPUs:\s*(\d+) requested but only (\d+) (?:were|was) found")
 _FAILED = re.compile(r"Test (NCCL|CUDA) failure\s+(\S+?:\d+)\s*'?([^']*)'?|(Test failure)\s+\S+?:\d+|(Test timeout)")
 _EXITED = re.compile(r"mpirun noticed that process|non-zero exit (?:code|status)|srun: error: .*(?:[Ee]xit|Kill|[Ss]egm|Abort|Bus error)")
@@ -174,7 +174,7 @@ def _comment(runs: list[_Run], line: Line, text: str) -> bool:
         run = _run_for(runs, line, _FOOT, "average")
         run.values["completed"] = True
         if found[2] or found["end"]:
-            run.put("average_busbw_gbs", float(found[1]), line)
+            run.put("average_busbw_gbs", float(found[1]) if found[1][:1].isdigit() else None, line)
         if found[2]:
             run.put("below_minimum", found[2] == "FAILED", line)
     elif found := _CONCLUDED.search(text):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpudoctor.expect.group import Around
 from gpudoctor.expect.opinions import assess
+from gpudoctor.expect.seats import Around
 from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRow, BandwidthRun, Member
 from gpudoctor.report.bandwidth import MAX_RUNS, bar, chosen, duration, table, view
 from gpudoctor.report.layout import Style
