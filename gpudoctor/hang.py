@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from gpudoctor.cpulist import render
 from gpudoctor.facts.hang import Call, FlightRecorder, Frame, GroupStatus, RankWork, Watchdog
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.model import CERTAIN, LIKELY, POSSIBLE, Evidence
@@ -74,6 +75,15 @@ class Hang(KeyedRecord):
     # The suspects wait themselves, in these other groups: the cause is there.
     because: tuple[str, ...] = ()
     swapped: bool = False  # the suspects call the same collectives in another order
+
+
+def listing(ranks: Iterable[int], most: int = 12) -> str:
+    """[0, 1, 2, 5] -> `0-2,5`; many pieces are counted: `0,16,23,… (312 ranks)`."""
+    numbers = set(ranks)
+    pieces = render(numbers).split(",")
+    if len(pieces) <= most:
+        return ",".join(pieces)
+    return ",".join(pieces[: most - 2]) + f",… ({len(numbers)} ranks)"
 
 
 def collective(hang: Hang) -> str:

@@ -29,6 +29,7 @@ def judge(
     seconds: float = 0.0,
     notes: tuple[str, ...] = (),
     debug: bool = False,
+    unanswered: tuple[Missing, ...] = (),
 ) -> Report:
     """The whole judgement. Pure: everything it needs is in its arguments. plugins None: facts only, nothing is judged."""
     unchecked = plugins is not None and not plugins.checkers
@@ -36,7 +37,7 @@ def judge(
     results = run(plugins, intake.stores, select, ignore, debug)
     findings = [f for r in results for f in r.findings]
     diagnoses = diagnose(findings, _gpus_of(intake.stores, findings))
-    unsettled = _unsettled(intake, results, timed_out)
+    unsettled = [*unanswered, *_unsettled(intake, results, timed_out)]
     if unchecked:
         unsettled.append(
             Missing("every check", "no checker is installed: gpudoctor finds them as entry points", "pip install gpudoctor", True)

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT, PEER_DIED, RANK_MISMATCH
-from gpudoctor.cpulist import render
 from gpudoctor.facts.hang import Death, FlightRecorder, Frame, RankWork, Watchdog
 from gpudoctor.facts.nccl import Nccl, NcclProc
 from gpudoctor.facts.store import FactView
@@ -22,6 +21,7 @@ from gpudoctor.hang import (
     Hang,
     collective,
     hangs,
+    listing,
     world_of,
 )
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, CannotTell, Evidence, Finding, Step
@@ -53,11 +53,6 @@ class CollectiveTimeout(BaseChecker):
                 yield from _errors(watchdog, facts.get(Nccl))
 
 
-def listing(ranks: Iterable[int]) -> str:
-    """[0, 1, 2, 5] -> `0-2,5`."""
-    return render(set(ranks))
-
-
 def _processes(nccl: Nccl | None) -> dict[int, NcclProc]:
     """Rank -> its process, from the largest communicator of NCCL's log."""
     comm = max((c for c in nccl or () if c.nranks is not None), key=lambda c: c.nranks or 0, default=None)
@@ -66,7 +61,7 @@ def _processes(nccl: Nccl | None) -> dict[int, NcclProc]:
 
 def _findings(hang: Hang, found: tuple[Hang, ...], processes: Mapping[int, NcclProc], dumps: bool) -> Iterator[Finding]:
     slug = RANK_MISMATCH.slug if hang.kind == MISMATCH else COLLECTIVE_TIMEOUT.slug
-    message = _what(hang, found)
+    message = _what(hang, found) + _host_of_all(hang, processes)
     cost = "The job stands still" + (" until the watchdog ends it." if hang.timed_out else ".")
     if hang.suspects and len(hang.suspects) <= MAX_SUBJECTS and hang.overall:
         for rank in hang.suspects:
@@ -75,8 +70,7 @@ def _findings(hang: Hang, found: tuple[Hang, ...], processes: Mapping[int, NcclP
                 slug, ERROR, f"rank:{rank}", message + _stood(hang, rank), _evidence(hang, (rank,)), hang.confidence, cost, steps
             )
         return
-    where = _host_of_all(hang, processes)
-    yield Finding(slug, ERROR, "host", message + where, _evidence(hang, hang.suspects), hang.confidence, cost, _steps(hang, None, None, dumps))
+    yield Finding(slug, ERROR, "host", message, _evidence(hang, hang.suspects), hang.confidence, cost, _steps(hang, None, None, dumps))
 
 
 def _ranks(ranks: Iterable[int], hang: Hang) -> str:

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT, PEER_DIED
-from gpudoctor.cpulist import render
 from gpudoctor.facts.hang import Ras, RasAnswer, RasComm, RasCounts, RasRank
 from gpudoctor.facts.store import FactView
+from gpudoctor.hang import listing
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, CannotTell, Evidence, Finding, Step
 
 MAX_SUBJECTS = 8
@@ -50,7 +50,7 @@ def _comm(comm: RasComm) -> str:
 
 
 def _spread(ranks: tuple[RasRank, ...]) -> str:
-    return render({r.rank for r in ranks})
+    return listing(r.rank for r in ranks)
 
 
 def _lost(answer: RasAnswer) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 
 @click.command("check")
 @source_options
+@click.option("--ras", is_flag=False, flag_value="localhost:28028", default=None, metavar="[HOST:PORT]", help="Also ask NCCL's RAS service of a running job (localhost:28028): which rank is missing or behind.")
 @format_option
 @output_option
 @click.option("--select", multiple=True, callback=_names, metavar="CODE-or-SLUG,…", help="Run only these checks.")
@@ -29,6 +30,7 @@ def command(
     live: bool,
     job: bool,
     timeout: float,
+    ras: str | None,
     format_: str,
     outputs: tuple[OutputFile, ...],
     select: tuple[str, ...],
@@ -53,7 +55,7 @@ def command(
 
             near = get_close_matches(word, sorted(known), 1)
             raise click.UsageError(f"no check is called {word!r}" + (f"; did you mean {near[0]}?" if near else ""))
-    seen = look(paths, live, job, timeout)
+    seen = look(paths, live, job, timeout, ras)
     report = judge(
         seen.intake,
         plugins,
@@ -64,6 +66,7 @@ def command(
         timed_out=seen.timed_out,
         seconds=seen.seconds,
         notes=seen.notes,
+        unanswered=seen.unanswered,
         debug=debug,
     )
     write(report, plugins, format_, outputs, quiet, verbose)

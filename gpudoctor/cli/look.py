@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from gpudoctor.ingest import Intake, take
+from gpudoctor.model import Missing
 from gpudoctor.record import KeyedRecord, replace
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class Look(KeyedRecord):
     seconds: float
     timed_out: bool
     notes: tuple[str, ...]
+    unanswered: tuple[Missing, ...] = ()  # what was asked for by name and gave nothing: without it nothing is healthy
 
 
 def source_options(command: C) -> C:
@@ -69,7 +72,7 @@ def _get_ready() -> None:
             importlib.import_module(parser_module(kind))
 
 
-def look(paths: tuple[str, ...], live: bool, job: bool, timeout: float) -> Look:
+def look(paths: tuple[str, ...], live: bool, job: bool, timeout: float, ras: str | None = None) -> Look:
     """Read everything that was asked for. Raises click.UsageError for a path that cannot be opened."""
     from gpudoctor.read.source import Unreadable, open_all
 
@@ -85,6 +88,9 @@ def look(paths: tuple[str, ...], live: bool, job: bool, timeout: float) -> Look:
             if snapshot.replayed_from:
                 notes.append(f"every probe was answered from {snapshot.replayed_from} ({PROBE_DIR}), not from this host")
             snapshots.append(snapshot)
+        unanswered: list[Missing] = []
+        if ras is not None:
+            sources = chain(sources, _ask_ras(ras, started + timeout - time.monotonic(), unanswered))
         intake = take(snapshots, clock.watch(sources))
     except Unreadable as error:
         raise click.UsageError(f"cannot read {error}") from error
@@ -93,8 +99,27 @@ def look(paths: tuple[str, ...], live: bool, job: bool, timeout: float) -> Look:
     if captured:
         source["captured_at"] = captured
     return Look(
-        intake=intake, source=source, seconds=time.monotonic() - started, timed_out=clock.over, notes=tuple(notes)
-    )
+        intake=intake, source=source, seconds=time.monotonic() - started, timed_out=clock.over, notes=tuple(notes),
+        unanswered=tuple(unanswered),
+    )  # fmt: skip
+
+
+def _ask_ras(where: str, left_s: float, unanswered: list[Missing]) -> list[Source]:
+    """What NCCL's RAS service answers, as documents; no answer is something missing, never a sign of health."""
+    from gpudoctor.collect import ras
+    from gpudoctor.read.source import Document
+
+    try:
+        answers, silent = ras.look(where, max(0.1, left_s))
+    except ValueError as error:
+        raise click.UsageError(f"--ras: {error}") from error
+    if silent is not None:
+        unanswered.append(Missing(f"NCCL's RAS service at {where}", silent, needed=True))
+    return [Document(name=name, chunks=partial(_once, answer)) for name, answer in answers]
+
+
+def _once(content: bytes) -> Iterator[bytes]:
+    yield content
 
 
 class _Clock:

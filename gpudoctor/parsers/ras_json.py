@@ -102,6 +102,12 @@ def _counts(ranks: list[dict[str, Any]]) -> list[RasCounts]:
     return out
 
 
+def differing(said: Any) -> bool:
+    """Does any communicator have ranks that count differently?"""
+    comms = _list(said.get("communicators")) if isinstance(said, dict) else []
+    return any(_counts([r for r in _list(c.get("ranks")) if isinstance(r, dict) and _whole(r.get("rank")) is not None]) for c in comms if isinstance(c, dict))
+
+
 def _who(said: dict[str, Any], why: str | None) -> RasRank:
     gpu = _whole(said.get("cuda_dev"))
     return RasRank(int(said["rank"]), _text(said.get("host")), _whole(said.get("pid")), None if gpu is None else str(gpu), why)

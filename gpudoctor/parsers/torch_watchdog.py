@@ -18,28 +18,29 @@ from gpudoctor.model import Evidence
 from gpudoctor.read.section import Line, Section, Unparsable
 
 MAX_RANK = 1 << 20
-_PREFIX = r"(?:\[(?P<group>PG [^\[\]]{0,160}?)?Rank (?P<rank>\d{1,7})\]:?\s{0,2})?"
+# What names the rank within its group, right before a message or (for counts) some words before them.
+_NEAR = re.compile(r"\[(?P<group>PG [^\[\]]{0,160}?)?Rank (?P<rank>\d{1,7})\]:?\s{0,2}\Z")
+_FAR = re.compile(r"\[(?P<group>PG [^\[\]]{0,160}?)?Rank (?P<rank>\d{1,7})\]:?\s{0,2}(?P<said>[^\[\]]{0,700})\Z")
 _WORK = (
     r"WorkNCCL\((?:SeqNum=(?P<seq>\d{1,18}),\s?)?OpType=(?P<op>\w{1,40})"
     r"(?:,\s?TensorShape=\[(?P<shape>[\d, ]{0,200})\])?(?:,\s?NumelIn=(?P<numel_in>\d{1,18}),\s?NumelOut=(?P<numel_out>\d{1,18}))?"
     r"(?:,\s?Timeout\(ms\)=(?P<timeout_ms>\d{1,12}))?\)"
 )
 _TIMEOUT = re.compile(
-    _PREFIX + r"(?:Watchdog caught|Caught) collective operation timeout:\s?" + _WORK
-    + r"(?:\s?ran for (?P<ran_ms>\d{1,12})\s?milliseconds)?"
+    r"(?:Watchdog caught|Caught) collective operation timeout:\s?" + _WORK + r"(?:\s?ran for (?P<ran_ms>\d{1,12})\s?milliseconds)?"
 )
-_BLOCKING = re.compile(_PREFIX + r"Work\s" + _WORK + r"\s?timed out in blocking wait")
+_BLOCKING = re.compile(r"Work\s" + _WORK + r"\s?timed out in blocking wait")
 _COUNTS = re.compile(
-    _PREFIX + r"(?P<said>[^\[\]\n]{0,700}?)\b[Ll]ast enqueued (?:NCCL )?work:\s?(?P<enqueued>-1|\d{1,18}),\s?last completed (?:NCCL )?work:\s?"
+    r"\b[Ll]ast enqueued (?:NCCL )?work:\s?(?P<enqueued>-1|\d{1,18}),\s?last completed (?:NCCL )?work:\s?"
     r"(?P<completed>-1|\d{1,18})(?P<end>[^\d]|$)"
 )
 _AT_WORK = re.compile(r"(?:Timeout at NCCL work|detected by watchdog at work(?: sequence id)?):\s?(?P<seq>\d{1,18})(?!\d)")
 _TOLD_BY = re.compile(r"from\s{1,3}rank (\d{1,7})(?!\d)")
 _ASYNC = re.compile(
-    _PREFIX + r"(?:Collective\s" + _WORK + r"\s?raised the following async exception:|[Ff]ound async exception when checking for NCCL errors:"
+    r"(?:Collective\s" + _WORK + r"\s?raised the following async exception:|[Ff]ound async exception when checking for NCCL errors:"
     r"|(?:Process group|NCCL) watchdog thread terminated with exception:)\s?(?P<error>(?:NCCL|CUDA) error[^\n]{0,400})"
 )
-_STUCK = re.compile(_PREFIX + r"(?:ProcessGroupNCCL's|NCCL's|NCCL) watchdog got stuck for (?P<seconds>\d{1,9}) seconds")
+_STUCK = re.compile(r"(?:ProcessGroupNCCL's|NCCL's|NCCL) watchdog got stuck for (?P<seconds>\d{1,9}) seconds")
 _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("operation timeout", _TIMEOUT),
     ("blocking wait", _BLOCKING),
@@ -76,12 +77,20 @@ _DEATH_HOST = re.compile(r"^\s*host\s{1,8}: (\S{1,120})\s*$")
 
 
 class _Hit(NamedTuple):
-    """A pattern that fits, and the text it fits in (several lines where the terminal broke it)."""
+    """A pattern that fits, the text it fits in (several lines where the terminal broke it), and whose it is."""
 
     match: re.Match[str]
     text: str
-    borrowed: bool  # begins in a line before the one that was asked about
+    start: int  # with what names the rank
     last: int  # place of the last line
+    rank: int | None  # of the job, by `[rankN]:`
+    group_rank: int | None
+    group: str | None  # "PG ID 2 PG GUID 5(tp) "
+    said: str  # between the rank and the counts
+
+    @property
+    def owned(self) -> bool:
+        return self.rank is not None or self.group_rank is not None
 
 
 def parse(section: Section) -> Iterator[Fact | Loss]:
@@ -109,9 +118,13 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
 
 def _hits(lines: tuple[Line, ...], place: int) -> Iterator[_Hit]:
     """Every pattern once, in the smallest window in which it fits together with whose line it is."""
+    own = lines[place].text
+    wanted = [(word, pattern) for word, pattern in _PATTERNS if word in own]
     done: set[re.Pattern[str]] = set()
     partial: dict[re.Pattern[str], _Hit] = {}
     for before, after in _WINDOWS:
+        if wanted and all(pattern in done for _, pattern in wanted):
+            return
         first, last = place - before, place + after
         if first < 0 or last >= len(lines) or lines[last].number - lines[first].number != last - first:
             continue
@@ -121,42 +134,40 @@ def _hits(lines: tuple[Line, ...], place: int) -> Iterator[_Hit]:
         for glue in ("", " ") if len(texts) > 1 else ("",):
             text = glue.join(texts)
             start = sum(len(t) + len(glue) for t in texts[:before])
-            for word, pattern in _PATTERNS:
+            for word, pattern in wanted or _PATTERNS:
                 if pattern in done or word not in text:
                     continue
-                match = _fits(pattern, text, (start, start + len(texts[before])), lines[last].cut)
-                if match is None:
+                hit = _fits(pattern, text, (start, start + len(own)), lines[last].cut, last)
+                if hit is None:
                     continue
-                hit = _Hit(match, text, before > 0, last)
-                known = match["rank"] is not None or _rank_before(hit) is not None
-                if known and (pattern is not _TIMEOUT or match["ran_ms"]):
+                if hit.owned and (pattern is not _TIMEOUT or hit.match["ran_ms"]):
                     done.add(pattern)
                     yield hit
-                elif pattern not in partial or known and _rank_before(partial[pattern]) is None and not partial[pattern].match["rank"]:
+                elif pattern not in partial or hit.owned and not partial[pattern].owned:
                     partial[pattern] = hit
-        if len(done) == len(set(p for _, p in _PATTERNS)):
-            return
     yield from (hit for pattern, hit in partial.items() if pattern not in done)
 
 
-def _fits(pattern: re.Pattern[str], text: str, own: tuple[int, int], cut: bool) -> re.Match[str] | None:
+def _fits(pattern: re.Pattern[str], text: str, own: tuple[int, int], cut: bool, last: int) -> _Hit | None:
     """The last place where it fits; part of it must stand in the line that is asked about, from `own[0]` to `own[1]`."""
-    found = None
-    for match in pattern.finditer(text):
-        if match.start() < own[1] and match.end() > own[0]:
-            found = match
-    if found is not None and cut and found.end() >= len(text) and pattern in (_COUNTS, _ASYNC):
+    match = None
+    for found in pattern.finditer(text):
+        if found.start() < own[1] and found.end() > own[0]:
+            match = found
+    if match is None or cut and match.end() >= len(text) and pattern in (_COUNTS, _ASYNC):
         return None  # the number or the sentence may go on
-    return found
-
-
-def _rank_before(hit: _Hit) -> int | None:
-    """The `[rankN]:` that this text follows, with nothing between but glog's prefix and an exception's name.
-
-    Where the line before was needed to make sense of this one, nothing else may stand between.
-    """
-    found = (_STRICTLY_BEFORE if hit.borrowed else _BEFORE).search(hit.text, max(0, hit.match.start() - 400), hit.match.start())
-    return _rank(found[1]) if found else None
+    start = match.start()
+    named = (_FAR if pattern is _COUNTS else _NEAR).search(text, max(0, start - 900), start)
+    said = text[max(0, start - 200) : start]
+    if named is not None:
+        start, said = named.start(), named["said"] if pattern is _COUNTS else ""
+    # Another line's `[rankN]:` is this one's only where nothing stands between.
+    before = _BEFORE.search(text, max(own[0], start - 400), start) if start > own[0] else None
+    before = before or _STRICTLY_BEFORE.search(text, max(0, start - 400), start)
+    return _Hit(
+        match, text, start, last, _rank(before[1]) if before else None, _rank(named["rank"]) if named else None,
+        named["group"] if named else None, said,
+    )  # fmt: skip
 
 
 def _rank(digits: str | None) -> int | None:
@@ -166,9 +177,8 @@ def _rank(digits: str | None) -> int | None:
 def _work(section: Section, lines: tuple[Line, ...], place: int, hit: _Hit) -> RankWork | None:
     match = hit.match
     said = match.groupdict()
-    group, name = _group(said.get("group"))
-    inside = _rank(said.get("rank"))
-    overall = _rank_before(hit)
+    group, name = _group(hit.group)
+    inside, overall = hit.group_rank, hit.rank
     if overall is None and (group in (None, "0") or name == "default_pg"):
         overall = inside
     line = lines[place]
@@ -178,7 +188,7 @@ def _work(section: Section, lines: tuple[Line, ...], place: int, hit: _Hit) -> R
         "group_rank": inside,
         "group": group,
         "group_name": name,
-        "origin": {"*": Evidence(section.source, f"line {line.number}", match[0].strip()[:240])},
+        "origin": {"*": Evidence(section.source, f"line {line.number}", hit.text[hit.start : match.end()].strip()[:240])},
     }
     if match.re in (_TIMEOUT, _BLOCKING):
         fields |= {k: int(said[k]) for k in ("seq", "numel_in", "numel_out", "timeout_ms", "ran_ms") if said.get(k)}
@@ -186,8 +196,8 @@ def _work(section: Section, lines: tuple[Line, ...], place: int, hit: _Hit) -> R
     elif match.re is _COUNTS:
         if _continues(lines, hit):
             return None
-        at = _AT_WORK.search(said["said"])
-        told = _TOLD_BY.search(said["said"])
+        at = _AT_WORK.search(hit.said)
+        told = _TOLD_BY.search(hit.said)
         fields |= {
             "last_enqueued": max(0, int(said["enqueued"])),
             "last_completed": max(0, int(said["completed"])),
@@ -244,15 +254,18 @@ def _placed(works: list[RankWork]) -> list[RankWork]:
     """Lines that name only `[Rank N]`, or no rank, go to the entry of the same time-out that says more."""
     from gpudoctor.record import replace
 
-    known = [w for w in works if w.rank is not None or w.group_rank is not None]
+    known = {(w.seq, w.op, w.numel_in) for w in works if w.rank is not None or w.group_rank is not None}
+    grouped: dict[int, list[RankWork]] = {}
+    for work in works:
+        if work.group is not None and work.rank is not None:
+            grouped.setdefault(work.rank, []).append(work)
     out = []
     for work in works:
         if work.rank is None and work.group_rank is None:
-            if any((k.seq, k.op, k.numel_in) == (work.seq, work.op, work.numel_in) for k in known):
+            if (work.seq, work.op, work.numel_in) in known:
                 continue
         elif work.group is None:
-            own = [k for k in known if k.group is not None and k.rank is not None and k.rank == work.rank]
-            same = [k for k in own if work.seq is None or k.seq is None or k.seq == work.seq]
+            same = [k for k in grouped.get(-1 if work.rank is None else work.rank, ()) if work.seq is None or k.seq is None or k.seq == work.seq]
             groups = {k.group: k for k in same}
             exact = {k.group: k for k in same if k.seq is not None and k.seq == work.seq}
             chosen = exact if len(exact) == 1 else groups

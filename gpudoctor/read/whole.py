@@ -13,7 +13,7 @@ MAX_WHOLE = 64 << 20  # bytes; a flight recorder of 20,000 entries with deep sta
 _HEAD = 1 << 16
 # Protocol 2 and later begin with a mark; 0 and 1 with the opcodes of a dict or list and of putting it into the memo, or
 # (no honest dump does) with the name of a function to call.
-_PICKLE = re.compile(rb"\x80[\x02-\x05][^\x00-\x08]|\((?:[dl]p?\d*\n|[dl]q)|[\]}]q|c[A-Za-z_][\w.]*\n\w+\n")
+_PICKLE = re.compile(rb"\x80[\x02-\x05][^\x00-\x08]|\((?:[dl]p?\d*\n|[dl]q)|[\]}]q|c[A-Za-z_][\w.]*\n\w+\n[](})q\x85]")
 _JSON = re.compile(rb"[\s\xef\xbb\xbf]*[{\[]\s*[\"{]")
 _KINDS = (
     ("flight-recorder", re.compile(rb'"(?:pg_config|pg_status|nccl_comm_state|record_id|collective_seq_id|profiling_name)"\s*:')),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudoctor.cpulist import render
 from gpudoctor.facts.hang import FlightRecorder, Ras, Watchdog
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactStore
-from gpudoctor.hang import MISMATCH, Hang, collective, hangs, world_of
+from gpudoctor.hang import MISMATCH, Hang, collective, hangs, listing, world_of
 from gpudoctor.report.layout import Style, hanging
 
 _COLUMN = 13
@@ -84,9 +83,9 @@ def view(store: FactStore, style: Style) -> list[str]:
 
 
 def _state(hang: Hang) -> str:
-    words = [f"{'rank' if len(hang.waiting) == 1 else 'ranks'} {render(set(hang.waiting))} wait{'s' if len(hang.waiting) == 1 else ''}"] if hang.waiting else []
+    words = [f"{'rank' if len(hang.waiting) == 1 else 'ranks'} {listing(hang.waiting)} wait{'s' if len(hang.waiting) == 1 else ''}"] if hang.waiting else []
     if hang.suspects:
-        words.append(f"{hang.kind}: {render(set(hang.suspects))}")
+        words.append(f"{hang.kind}: {listing(hang.suspects)}")
     total = len(hang.members) if hang.members is not None else None
     told = len(hang.views)
     words.append(f"{told} of {total} ranks said something" if total is not None else f"{told} ranks said something")
