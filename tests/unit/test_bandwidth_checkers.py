@@ -19,6 +19,7 @@ from gpudoctor.facts.bandwidth import (
     PairRates,
 )
 from gpudoctor.facts.gpu import Gpu, Gpus
+from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.topology import Pair, Pairs
 from gpudoctor.model import CannotTell, Finding
 from tests.support import FIXTURES, HERE, check, findings, report, slugs
@@ -217,6 +218,16 @@ def test_copies_against_the_link(rate, severity):
 def test_a_link_trained_down_is_measured_against_what_it_could_be():
     (said,) = findings(HostCopySlow(), copies(6.2, speed_gts=16.0, width=4), gpus(1, RTX, **LINK)).values()
     assert said.severity == "error" and "Gen4 x4 meanwhile" in said.message and "31.5" in said.message
+
+
+def test_the_slot_s_own_port_counts():
+    tree = PciTree(
+        (
+            PciDevice(bdf="0000:00:1c.0", max_width=4, max_speed_gts=16.0, parent_known=True, origin=HERE),
+            PciDevice(bdf="0000:01:00.0", parent="0000:00:1c.0", class_code="030000", device_id="10de:2684", max_width=16, max_speed_gts=16.0, origin=HERE),
+        )
+    )
+    assert findings(HostCopySlow(), copies(6.2), gpus(1, RTX, **LINK), tree) == {}
 
 
 def test_copies_against_peers_alone():

@@ -266,6 +266,29 @@ def test_the_narrowest_hop_counts():
     assert found.gbs == pytest.approx(7.88, abs=0.01) and "x4" in found.words
 
 
+def test_a_bridge_above_may_be_the_narrowest():
+    bridges = (
+        PciDevice(bdf="0000:00:01.0", max_width=8, max_speed_gts=16.0, parent_known=True, origin=HERE),
+        PciDevice(bdf="0000:0a:00.0", parent="0000:00:01.0", max_width=16, max_speed_gts=16.0, origin=HERE),
+    )
+    cards = tuple(PciDevice(bdf=f"0000:0{n}:00.0", parent="0000:0a:00.0", class_code="030200", device_id="10de:2235", max_width=16, max_speed_gts=16.0, origin=HERE) for n in (1, 2))
+    found = wire(run(10.0, name=A40), Around(gpus=gpus(2, A40, **PCIE), pairs=pairs(2, path="PIX"), tree=PciTree((*bridges, *cards))))
+    assert found.gbs == pytest.approx(15.75, abs=0.01) and "bridge 0000:00:01.0" in found.words
+
+
+def test_a_mixed_pair_is_expected_at_the_slower_member_s_rate():
+    mixed = Gpus((*gpus(1, A40, max_speed_gts=16.0).gpus, *gpus(2, "NVIDIA T4", max_speed_gts=8.0).gpus[1:]))
+    table = run(5.0, members=(*members(1, A40), *members(2, "NVIDIA T4")[1:]))
+    group, verdict = assess(table, Around(gpus=mixed, pairs=pairs(2, path="PIX", p2p_read="OK", p2p_write="OK")))
+    assert group.mixed and group.part is None
+    assert (verdict.used.gbs, verdict.severity) == (pytest.approx(15.75, abs=0.01), "warning")
+
+
+def test_links_of_an_unknown_number_give_no_wire():
+    around = Around(gpus=gpus(2), pairs=pairs(2, nvlinks=None))
+    assert "how many" in wire(run(5.0), around).why_not
+
+
 def test_many_cards_through_the_host_are_not_judged_by_the_wire():
     _, verdict = assess(run(5.0, nranks=4, name=RTX), Around(gpus=gpus(4, RTX, **PCIE), pairs=pairs(4, path="PHB")))
     assert verdict.used is None and "memory" in verdict.why_not
