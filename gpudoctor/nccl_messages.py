@@ -56,9 +56,13 @@ def family(name: str) -> Family | None:
 
 
 def classify(text: str, file: str | None = None) -> tuple[Family, dict[str, str]] | None:
-    """The family of one message and what its words name; None for a message of no known family."""
+    """The family of one message and what its words name; None for a message of no known family.
+
+    A text that does not end in a line end may be cut: what stands at its very end is not taken for whole.
+    """
     for entry in families():
         found = entry.matches(text, file)
         if found is not None:
-            return entry, {k: v for k, v in found.groupdict().items() if v is not None}
+            fields = found.groupdict()
+            return entry, {k: v for k, v in fields.items() if v is not None and found.end(k) < len(text)}
     return None

@@ -118,10 +118,9 @@ def _comm(group: _Group, counts: Mapping[tuple[int, str], int]) -> NcclComm:
     summed: dict[str, int] = {}
     truncated = bool(beyond) or len(pairs) > MAX_PAIRS
     if truncated:
-        for transport in listed:
-            summed[transport.via] = summed.get(transport.via, 0) + 1
-        for kind, number in beyond.items():
-            summed[kind] = summed.get(kind, 0) + number
+        for name in () if beyond else (t.via for t in listed):
+            summed[name] = summed.get(name, 0) + 1
+        summed.update(beyond)
         listed = ()
     env: dict[str, str] = {}
     for proc in procs:

@@ -25,12 +25,12 @@ _ONLY_DEV = re.compile(rb"(?:^|\s)\[(-?\d+)\] *$")
 _SOURCE = re.compile(rb" ?([\w./+-]+\.(?:cc|h|cu|c|cpp)):\d+(?: \([^)]*\))? *$")
 _VIA = re.compile(
     rb"(?:[\d/]* ?: *)? *(\d+)\[([0-9a-f]+)\] -> (\d+)\[([0-9a-f]+)\] (?:\[(send|receive)\] )?via "
-    rb"(P2P/(?:direct pointer|indirect/\d+\[[0-9a-f]+\]|[A-Z][A-Za-z0-9]*)(?:/(?:read|CE))*"
-    rb"|SHM(?:/(?:direct|CE))*|direct shared memory"
+    rb"(P2P/(?:direct pointer|indirect/\d+\[[0-9a-f]+\]|IPC|CUMEM|MNNVL)(?:/(?:read|CE))*"
+    rb"|SHM(?:/(?:direct|CE))+|direct shared memory"
     rb"|NET/[\w .+-]+/\d+(?:\(\d+\))?(?:/(?:GDRDMA(?:\(PCI\))?|Shared))*)"
     rb"(?: comm 0x[0-9a-f]+ nRanks \d+)? *\r?\n"
 )
-_RING = re.compile(rb"00/(\d+) :(?: +\d+)+")
+_RING = re.compile(rb"Channel 00/(\d+) : +\d+[ \d.]*\r?\n")
 _COMM = re.compile(
     rb"(?:\[Rank \d+\] )?(?:\w+ )?comm (0x[0-9a-f]+|[0-9a-f]{6,}) (?:parent 0x[0-9a-f]+ )?(?:(?:splitCount|childCount) -?\d+ )?(?:color -?\d+ key -?\d+ )?"
     rb"rank (\d+) n[rR]\w*anks (\d+) (?:.*?cudaDev (\d+) )?(?:.*?nvmlDev (\d+) )?(?:.*?busId ([0-9a-f]+) )?(?:.*?commId (0x[0-9a-f]+) )?"
@@ -50,7 +50,7 @@ _PATHS_OF = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) :")
 _TIMINGS = re.compile(rb"Init timings(?: - \w+)?: rank (\d+) nranks (\d+) total ([\d.]+) \(([^)]*)\)")
 _CUDA = re.compile(rb"cudaDriverVersion (\d+)\s")
 _PART = re.compile(rb"(\w+) (\d+\.\d+)")
-_NICS = re.compile(rb"\[\d+\]([\w.-]+:\d+/\w+)")
+_NICS = re.compile(rb"\[\d+\]([\w.-]+:\d+/\w+)(?=[ ;])")
 _INTERFACES = re.compile(rb"\[\d+\]([\w.:@-]+:\[?[0-9a-fA-F.:%]+\]?<\d+>)")
 _ADDRESS = re.compile(rb"Using (?:interface )?(?:\[\d+\])?([\w.@-]+:[0-9a-fA-F.:%]+)(?:<\d+>)?\s")
 _GDR = re.compile(rb"GPU Direct RDMA (Enabled|Disabled) for HCA (\d+) '([^']+)'")
@@ -380,12 +380,13 @@ class NcclLog:
         self._complaint(message[:4].decode().strip(), proc, dev, file, message[5:], where)
 
     def _complaint(self, level: str, proc: Proc, dev: int | None, file: str | None, message: bytes, where: Where) -> None:
-        text = message.decode("utf-8", "replace").strip()
+        said = message.decode("utf-8", "replace")
+        text = said.strip()
         shape = (re.sub(r"\d+", "0", text[:200]), file)
         if shape in self._classified and self._classified[shape] is None:
             found = None
         else:
-            found = classify(text[:1000], file)
+            found = classify(said[:1000], file)
             if len(self._classified) < 5000:
                 self._classified[shape] = found
         if found is None and level == "INFO":
@@ -431,6 +432,13 @@ class NcclLog:
         for proc in procs:
             if proc.version is None:
                 proc.version = self.loose_version
+        if self.pairs.full:
+            # Told by one end before the limit and by the other after it: every pair counts once.
+            for proc in procs:
+                for comm in proc.all:
+                    for (a, b), names in comm.transports.items():
+                        for name in names:
+                            self.pairs.count(comm.nranks, a, b, name)
         yield Nccl(
             procs=tuple(p.record(self.source, self._spot) for p in procs),
             messages=tuple(replace(h.message, times=h.times) for h in self.messages.values()),

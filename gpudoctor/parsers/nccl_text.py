@@ -18,7 +18,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     found: dict[tuple[str, str], NcclMessage] = {}
     for line in section:
         text = line.text.strip()
-        known = classify(text[:1000])
+        known = classify(text[:1000] + ("" if line.cut else "\n"))
         if known is None:
             continue
         family, fields = known

@@ -19,6 +19,9 @@ _MARK = b"NCCL "
 _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 _CHANNEL = b" Channel "
 _INIT = b" - Init "
+# A line that a terminal broke within its transport: `via SHM` and `/direct/direct` below it.
+_SHORT_LINE = re.compile(rb"\n[\w/()]{1,30}\r?\n")
+_FOLDED = re.compile(rb"( via (?:P2P|SHM|NET)[^\n]{0,40})\n(?!\d+\r?\n)([\w/()]{1,30})(\r?)\n")
 _LEVELS = (b"INFO ", b"WARN ", b"ATTN ", b"DIAG ", b"CALL ", b"TRAC", b"ABOR", b"versi")
 
 
@@ -65,6 +68,8 @@ class NcclBulk:
             self._alone = None
 
     def _read(self, chunk: bytes) -> list[tuple[int, int]]:
+        if _SHORT_LINE.search(chunk) is not None and _MARK in chunk:
+            chunk = _FOLDED.sub(rb"\1\2\3\n\n", chunk)  # as many lines and bytes as before
         parts = chunk.split(_MARK)
         self._chunk = chunk
         self._counted = (0, 0)
@@ -146,12 +151,14 @@ class NcclBulk:
         return [chunk[a:b] for a, b in zip(cuts, [*cuts[1:], len(chunk)], strict=True)]
 
     def _rings(self, parts: list[bytes]) -> list[tuple[bytes, bytes]]:
-        """(head, rest) of `Channel 00/24 : 0 1`: how many channels the rings have."""
+        """`Channel 00/24 : 0 1` says how many channels there are; that number goes where channels are made equal."""
         out = []
         for place, part in enumerate(parts[1:]):
             if part[:3] == b"00/" and b"[" not in part[:24]:
-                head = parts[place]
-                out.append((head[head.rfind(b"\n") + 1 :], part[:24]))
+                before, mark, _ = parts[place][parts[place].rfind(b"\n") + 1 :].partition(_MARK)
+                end = part.find(b"\n") + 1
+                if mark and end:
+                    out.append((before, b"INFO Channel " + part[:end]))
         return out
 
     def _others(self, chunk: bytes) -> list[tuple[int, int]]:
