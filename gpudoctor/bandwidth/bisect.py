@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 
 from gpudoctor.bandwidth.plan import SHORT
-from gpudoctor.bandwidth.settings import Change, Site, place
+from gpudoctor.bandwidth.settings import P2P, Change, Site, place
 from gpudoctor.bandwidth.work import Engine, Measured, Progress, Work
 from gpudoctor.facts.system import Setting
 from gpudoctor.facts.trials import TELLING, Trial
@@ -118,7 +118,9 @@ class Bisect:
             return None, "no time was left (--timeout)"
         self.progress(f"trying {words}", 0.0)
         settings = {n: v for n, v in {**self.work.settings, **change.put}.items() if n not in change.unset}
-        work = replace(self.work, set=change.put, unset=change.unset, all_cpus=all_cpus, settings=settings)
+        # Peer to peer that this run brings back was not proven by the first one.
+        proof = self.work.backend == "nccl" and self.site.p2p_off() and any(n in P2P for n in (*change.put, *change.unset))
+        work = replace(self.work, set=change.put, unset=change.unset, all_cpus=all_cpus, settings=settings, proof=proof)
         measured: Measured = self.engine.run(work, lambda stage, share: self.progress(f"trying {words}", share))
         if measured.stopped is not None:
             return None, measured.stopped

@@ -17,7 +17,7 @@ from gpudoctor.record import KeyedRecord
 # off stays set in every child, whatever else is taken away.
 KEPT = ("NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS")
 _NOT_TRIED = ("NCCL_DEBUG", "NCCL_CONF_FILE", "NCCL_TESTS_", "NCCL_TOPO_DUMP", "NCCL_GRAPH_DUMP", "NCCL_NVLS_", "NCCL_VERSION")
-_P2P = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
+P2P = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
 # Words for which an empty value is no default: NCCL then finds no algorithm, no network, no file.
 _WORDS = (
     "NCCL_ALGO", "NCCL_PROTO", "NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN",
@@ -81,18 +81,18 @@ class Site:
     def p2p_off_by_site(self) -> Setting | None:
         """A file's line that keeps GPUs from peer to peer; it may be there because peer to peer hangs on this host."""
         for s in self.entries:
-            if s.scope != "environment" and s.name in _P2P and _restricts(s):
+            if s.scope != "environment" and s.name in P2P and _restricts(s):
                 return s
         return None
 
     def p2p_off(self) -> bool:
         """Does any setting in force switch peer to peer off altogether?"""
-        disable, level = (self.effective.get(name) for name in _P2P)
+        disable, level = (self.effective.get(name) for name in P2P)
         return (disable is not None and strtol(disable.value) == 1) or (level is not None and level_of(level.value) == "LOC")
 
     def why_not(self, setting: Setting, allow_p2p: bool) -> str | None:
         """Why a run without this setting cannot or must not be made; None where it can."""
-        if setting.name in _P2P and not allow_p2p and self.p2p_off_by_site() is not None:
+        if setting.name in P2P and not allow_p2p and self.p2p_off_by_site() is not None:
             return "peer to peer is off in a file of this site, perhaps because it hangs here: tried with --allow-p2p only"
         if setting.name in _WORDS and any(s.name == setting.name and s.scope not in ("environment", _USERS) for s in self.entries):
             return f"a word in {setting.scope} has no value that means the default: take the line out and measure again"
