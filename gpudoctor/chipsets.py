@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
-_TABLE = Path(__file__).parent / "data" / "chipsets.tsv"
+_TABLE = os.path.join(os.path.dirname(__file__), "data", "chipsets.tsv")
 _PORT_NUMBER = re.compile(r" #?\d{1,2}(?: \(rev [0-9a-f]+\))?$| \(rev [0-9a-f]+\)$")
 
 
@@ -27,7 +27,9 @@ class Chipset(NamedTuple):
 def table() -> tuple[Chipset, ...]:
     """All rows, in the file's order."""
     rows = []
-    for line in _TABLE.read_text(encoding="utf-8").splitlines():
+    with open(_TABLE, encoding="utf-8") as stream:
+        lines = stream.read().splitlines()
+    for line in lines:
         if line and not line.startswith("#"):
             vendor, first, last, name, names, source, date = line.split("\t")
             known = tuple(n for n in names.split("|") if n)

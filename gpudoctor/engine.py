@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
@@ -87,7 +86,11 @@ def _run_one(checker: BaseChecker, store: FactStore, tallies: dict[str, _Tally],
             else:
                 tallies[said.slug].findings.append(replace(said, host=store.host) if several else said)
     except (Exception, SystemExit) as error:  # one broken checker must not hide what the others see
-        detail = traceback.format_exc() if debug else f"{type(error).__name__}: {error}"
+        detail = f"{type(error).__name__}: {error}"
+        if debug:
+            from traceback import format_exc
+
+            detail = format_exc()
         for tally in tallies.values():
             tally.broken.append(f"{checker.name or type(checker).__name__} broke: {detail}")
         return

@@ -10,8 +10,7 @@ from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.join import join
 from gpudoctor.facts.store import FactStore
 from gpudoctor.model import Missing
-from gpudoctor.read.formats import parser_module
-from gpudoctor.read.section import Section, Unparsable
+from gpudoctor.read.section import Section, Unparsable, parser_module
 from gpudoctor.record import KeyedRecord
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from gpudoctor.record import Record
 
@@ -21,8 +22,8 @@ def severity_rank(severity: str) -> int:
     return SEVERITIES.index(severity)
 
 
-class Evidence(Record):
-    """Where a value was read.
+class Evidence(NamedTuple):
+    """Where a value was read. Every field of every entry has one, thousands on a large host: so it is a plain tuple.
 
     source: the probe's command or the file as the user named it.
     where: a place in it that can be looked up: `line 12`, or a sysfs path.

@@ -8,13 +8,13 @@ there are normalised (`normalised`); a trailing `*` matches any continuation, so
 
 from __future__ import annotations
 
+import os
 import re
 from functools import lru_cache
-from pathlib import Path
 
 from gpudoctor.record import KeyedRecord
 
-TABLE = Path(__file__).parent / "data" / "parts.tsv"
+TABLE = os.path.join(os.path.dirname(__file__), "data", "parts.tsv")
 
 # Classes of peer access over PCIe, as the driver grants it.
 PCIE, BRIDGE_ONLY, NONE = "pcie", "bridge", "none"
@@ -98,7 +98,9 @@ def _index() -> tuple[dict[str, str], dict[str, str]]:
     """Rows by id and by name, left as text: a run needs one or two of them."""
     by_id: dict[str, str] = {}
     by_name: dict[str, str] = {}
-    for row in TABLE.read_text(encoding="utf-8").splitlines()[1:]:
+    with open(TABLE, encoding="utf-8") as stream:
+        lines = stream.read().splitlines()
+    for row in lines[1:]:
         ids, names, _ = row.split("\t", 2)
         by_id.update(dict.fromkeys(filter(None, ids.split(",")), row))
         by_name.update(dict.fromkeys(filter(None, names.split(";")), row))

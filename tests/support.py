@@ -14,9 +14,8 @@ from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.join import join
 from gpudoctor.facts.store import FactStore, FactView
 from gpudoctor.model import CannotTell, Evidence, Finding
-from gpudoctor.read.formats import parser_module
 from gpudoctor.read.recognise import Recogniser
-from gpudoctor.read.section import Line, Section
+from gpudoctor.read.section import Line, Section, parser_module
 from gpudoctor.read.text import lines_of
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
+import os
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from gpudoctor.facts.system import Setting, Settings
 from gpudoctor.facts.topology import Nics, Pairs
 from gpudoctor.model import CERTAIN, LIKELY, NOTE, POSSIBLE, WARNING, Evidence
 from gpudoctor.record import KeyedRecord
 
-_NAMES = Path(__file__).parent.parent / "data" / "nccl-variables.txt"
+_NAMES = os.path.join(os.path.dirname(os.path.dirname(__file__)), "data", "nccl-variables.txt")
 _LOCAL = re.compile(r"^(?:lo|docker\d*|virbr\d*|veth|br-|cni|flannel|cali|podman)")
 # Names PyTorch gave its own switches before 2.2 (they are TORCH_NCCL_… since); NCCL never read them.
 _OF_TORCH = frozenset(
@@ -264,7 +263,9 @@ def ineffective(settings: Settings, around: Around) -> Iterator[Advice]:
             continue
         known = known or names()
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.88)
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, known, n=1, cutoff=0.88)
             # Newer releases and plugins bring names of their own: said only where a known one is nearly the same.
             if near:
                 yield Advice(
@@ -283,4 +284,5 @@ RULES: tuple[Rule, ...] = (shm_off, ib_off, hca_filter, interface, gdr_off, chan
 
 def names() -> frozenset[str]:
     """Every variable that some release of NCCL reads."""
-    return frozenset(n for n in _NAMES.read_text(encoding="utf-8").split("\n") if n and not n.startswith("#"))
+    with open(_NAMES, encoding="utf-8") as stream:
+        return frozenset(n for n in stream.read().split("\n") if n and not n.startswith("#"))

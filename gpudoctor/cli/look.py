@@ -65,7 +65,7 @@ def _get_ready() -> None:
     """Import what the answers need while the probes are still at work: on a sound host this costs no time at all."""
     import gpudoctor.judge  # noqa: F401
     from gpudoctor.collect.probes import PROBES
-    from gpudoctor.read.formats import parser_module
+    from gpudoctor.read.section import parser_module
 
     for kind in {p.kind for p in PROBES if p.kind and not p.optional}:
         with suppress(ImportError):  # said where the section is parsed

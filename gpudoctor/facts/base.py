@@ -60,19 +60,19 @@ E_ = TypeVar("E_", bound=Entry)
 def merge_entry(kept: E_, other: E_, what: str, say: Callable[[Contradiction], None]) -> E_:
     """Fill what `kept` does not know from `other`; say where both know and differ in a stable field."""
     changes: dict[str, Any] = {}
-    origin = dict(kept.origin)
+    known, given = kept.__dict__, other.__dict__  # several times quicker than getattr, and this runs for every entry
     for name in kept._fields:
-        if name == "origin":
+        theirs = given[name]
+        if theirs is None or name == "origin":
             continue
-        mine, theirs = getattr(kept, name), getattr(other, name)
-        if theirs is None or theirs == mine:
-            continue
+        mine = known[name]
         if mine is None:
             changes[name] = theirs
-            origin[name] = other.at(name)
-        elif name in kept.STABLE:
+        elif mine != theirs and name in kept.STABLE:
             say(Contradiction(f"{what}: {name.replace('_', ' ')}", _valued(kept.at(name), mine), _valued(other.at(name), theirs)))
-    return replace(kept, **changes, origin=origin) if changes else kept
+    if not changes:
+        return kept
+    return replace(kept, **changes, origin={**kept.origin, **{name: other.at(name) for name in changes}})
 
 
 def _valued(evidence: Evidence, value: object) -> Evidence:

@@ -55,7 +55,8 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     homeless: list[Line] = []
     states = False
     for line in section:
-        header = _GPU.match(line.text)
+        row = _LINKS.match(line.text)  # first, since most lines are such; no line is two of these kinds
+        header = None if row else _GPU.match(line.text)
         if header:
             gpu = _begin(section, line, header)
             if gpu is None:
@@ -67,13 +68,13 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             if known is not None:
                 gpus.remove(known)
             gpus.append(known or gpu)
-        elif _DOTS.match(line.text):
+        elif not row and _DOTS.match(line.text):
             if gpus:
                 gpus[-1].elided = True
-        elif _LINKS.match(line.text) or _ALL_INACTIVE.search(line.text):
+        elif row or _ALL_INACTIVE.search(line.text):
             states = True
             if gpus:
-                _take(section, gpus[-1], line)
+                _take(section, gpus[-1], line, row)
             else:
                 homeless.append(line)
         elif gpus and line.text.strip():
@@ -118,24 +119,23 @@ def _numbers(text: str) -> list[int]:
     return out
 
 
-def _take(section: Section, gpu: _Gpu, line: Line) -> None:
+def _take(section: Section, gpu: _Gpu, line: Line, found: re.Match[str] | None) -> None:
     gpu.rows += 1
-    if _ALL_INACTIVE.search(line.text):
-        gpu.all_inactive = section.at(line)
+    here = section.at(line)
+    if found is None or _ALL_INACTIVE.search(found[3]):
+        gpu.all_inactive = here
         return
-    found = _LINKS.match(line.text)
-    assert found is not None
     values = {} if found[2] == ", " else _values(found[3], line)
     for number in _numbers(found[1]):
-        link = gpu.links.setdefault(number, {"origin": {"*": section.at(line)}})
-        if {*_OLD.values()} & values.keys() & link.keys() and "errors_before" not in link:
+        link = gpu.links.setdefault(number, {"origin": {"*": here}})
+        if any(name in values and name in link for name in _OLD.values()) and "errors_before" not in link:
             # The same counter again: a later reading of the same links. What matters is how much it grew.
             link["errors_before"] = tuple(link.pop(name, None) for name in _OLD.values())
-        older = dict(link.get("counters") or ())
+        older = link.get("counters") or ()
         link.update(values)
         if "counters" in values:
-            link["counters"] = tuple({**older, **dict(values["counters"])}.items())
-        link["origin"] = {**link["origin"], **{name: section.at(line) for name in values}}
+            link["counters"] = tuple({**dict(older), **dict(values["counters"])}.items())
+        link["origin"].update(dict.fromkeys(values, here))
 
 
 def _values(text: str, line: Line) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from gpudoctor.read.section import Section, Unparsable
 
 _P2P = frozenset(P2P_WORDS)
 _CPU_LIST = re.compile(r"^\d+(?:[-,]\d+)*$")
+_GPU = re.compile(r"^GPU(\d+)$")
 # `topo -p2p p` asks for PCIe peer access, which NVLink parts answer with NS: it is not the read capability.
 _CAPABILITY = {"r": "p2p_read", "w": "p2p_write", "n": "p2p_nvlink", "a": "p2p_atomics", "p": "p2p_pcie"}
 _LEGEND_END = "PIX"  # the last line of the PCIe classes; `topo -m` has NV# after it, `topo -mp` nothing
@@ -54,13 +55,15 @@ def _facts(section: Section, matrix: Matrix) -> Iterator[Fact | Loss]:
         origin = {"*": section.at(row.line)}
         for place, cell in cells.items():
             ends = (row.name, columns[place])
-            numbers = [int(name[3:]) for name in ends if re.match(r"^GPU\d+$", name)]
-            if cell in ("X", ELISION) or not numbers:
+            if cell in ("X", ELISION):
+                continue
+            numbers = [int(found[1]) for name in ends if (found := _GPU.match(name))]
+            if not numbers:
                 continue
             if len(numbers) == 2:
                 pairs.append(_pair(min(numbers), max(numbers), cell, field, pcie_only, origin))
             elif not p2p and all(NAME.match(name) or name in (matrix.columns or ()) for name in ends):
-                nic = next(name for name in ends if not re.match(r"^GPU\d+$", name))
+                nic = next(name for name in ends if not _GPU.match(name))
                 if not nic.startswith("CPU"):
                     paths.append(NicPath(gpu=numbers[0], nic=nic, path=_class(cell), origin=origin))
         if row.name.startswith("GPU"):
@@ -101,7 +104,7 @@ def _listed(section: Section, matrix: Matrix, columns: list[str], gpus: list[Gpu
     """The GPUs of rows and header. A GPU of the header without a row is there, but nothing more is known of it."""
     known = {g.index for g in gpus}
     head = matrix.header or matrix.rows[0].line
-    rest = [int(c[3:]) for c in columns if re.match(r"^GPU\d+$", c) and int(c[3:]) not in known]
+    rest = [int(c[3:]) for c in columns if _GPU.match(c) and int(c[3:]) not in known]
     more = [Gpu(index=i, origin={"*": section.at(head)}) for i in rest]
     if gpus or more:
         yield Gpus((*gpus, *more), complete=whole and not rest)

@@ -15,6 +15,7 @@ _CELL = r"NV\d{1,2}|NODE|PIX|PXB|PHB|SYS|SOC|X|OK|CNS|GNS|TNS|NS|DR|U"
 _CELLS = lazy(_CELL)
 _WHOLE = lazy(rf"^(?:{_CELL})+$")
 NAME = lazy(r"^(?:GPU|NIC|CPU|NVME)\d+$|^(?:mlx|hfi1_|bnxt_re|irdma|rocep|roceo|ibp|ibs|efa_|rdmap|qedr|hns_|nic)\S*$")
+_GPU = lazy(r"^GPU\d+$")
 _NAMES = lazy(r"(?:GPU|NIC)\d+")
 _RUN_TOGETHER = lazy(r"^(?:(?:GPU|NIC)\d+){2,}$")
 _DOTS = lazy(r"^(?:\.{2,}|…|\[(?:\.{2,}|…)\])$")
@@ -78,7 +79,7 @@ def matrices(section: Section) -> Iterator[Matrix]:
 def _is_header(words: list[str]) -> bool:
     """`GPU0 GPU1 … CPU Affinity`; a row has a cell in second place."""
     return bool(words) and (
-        bool(re.match(r"^GPU\d+$", words[0])) and (len(words) == 1 or not (_WHOLE.match(words[1]) or _DOTS.match(words[1]) and _has_cell(words)))
+        bool(_GPU.match(words[0])) and (len(words) == 1 or not (_WHOLE.match(words[1]) or _DOTS.match(words[1]) and _has_cell(words)))
         or bool(_RUN_TOGETHER.match(words[0]))
     )
 

@@ -334,8 +334,3 @@ def any_of(formats: tuple[Compiled, ...], more: tuple[str, ...] = ()) -> str:
 def _rarity(character: str) -> int:
     place = _COMMON.find(character)
     return place if place >= 0 else len(_COMMON)
-
-
-def parser_module(kind: str) -> str:
-    """`smi-topo` -> `gpudoctor.parsers.smi_topo`: one file per format, imported when such a section turns up."""
-    return "gpudoctor.parsers." + kind.replace("-", "_")

@@ -47,3 +47,8 @@ class Section(KeyedRecord):
     def spot(self, where: str, value: object) -> Evidence:
         """Evidence that points to a named place (a JSON key, a sysfs path)."""
         return Evidence(self.source, where, str(value)[:_SHOWN])
+
+
+def parser_module(kind: str) -> str:
+    """`smi-topo` -> `gpudoctor.parsers.smi_topo`: one file per format, imported when such a section turns up."""
+    return "gpudoctor.parsers." + kind.replace("-", "_")

@@ -6,22 +6,23 @@ import codecs
 import re
 from collections.abc import Iterable, Iterator
 
+from gpudoctor.pattern import lazy
 from gpudoctor.read.section import Line
 
 MAX_LINE = 1 << 16  # characters; the rest of a longer line is dropped (and the line marked cut)
 MAX_JSON = 1 << 22  # the same for the one line that a child probe prints: a host with 500 PCI functions needs 200 kB
 
 # CSI and OSC sequences, other two-character escapes; then every control character but the tab.
-_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|\x9b[0-?]*[ -/]*[@-~]")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
-_BLANK = re.compile(r"[\xa0\u2000-\u200a\u202f\u205f\u3000]")
+_ESCAPE = lazy(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|\x9b[0-?]*[ -/]*[@-~]")
+_CONTROL = lazy(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+_BLANK = lazy(r"[\xa0\u2000-\u200a\u202f\u205f\u3000]")
 
 
 def clean(text: str) -> str:
     """Remove terminal escapes, control, direction-override and zero-width characters; tabs stay, every blank is a plain one."""
     if "\x1b" in text or "\x9b" in text:
         text = _ESCAPE.sub("", text)
-    return text if text.isascii() and text.isprintable() else _BLANK.sub(" ", _CONTROL.sub("", text))
+    return text if text.isascii() and text.replace("\t", "").isprintable() else _BLANK.sub(" ", _CONTROL.sub("", text))
 
 
 def encoding_of(head: bytes) -> str:
@@ -136,19 +137,17 @@ def _decoded(raw: bytes) -> str:
     return raw[: 4 * MAX_JSON + 4].decode("utf-8", "replace")
 
 
-def _whole(number: int, raw: bytes) -> Iterator[Line]:
+def _whole(number: int, raw: bytes) -> Iterable[Line]:
     """One line that ended. A lone carriage return ends a line too (progress bars) but counts for none in an editor."""
     text = _decoded(raw)
     if "\r" in text:
-        for part in text.rstrip("\r").split("\r"):
-            yield Line(number, clean(part[:MAX_LINE]), len(part) > MAX_LINE)
-        return
+        return [Line(number, clean(part[:MAX_LINE]), len(part) > MAX_LINE) for part in text.rstrip("\r").split("\r")]
     room = MAX_LINE if len(text) <= MAX_LINE else _room(text)
-    yield Line(number, clean(text[:room]), len(text) > room)
+    return (Line(number, clean(text[:room]), len(text) > room),)
 
 
 # Prefixes that nothing we parse begins with: they are taken off without asking.
-_PLAIN = re.compile(
+_PLAIN = lazy(
     r"""^(?:
         (?:>\ ?)+                                             # mail and Markdown quotes
       | \ {0,8}\[\d+,\d+\]<std(?:out|err|diag)>:\ ?           # mpirun --tag-output, perhaps indented in a document
@@ -161,7 +160,7 @@ _PLAIN = re.compile(
 )
 _PLAIN_FIRST = frozenset(" >[(0123456789")
 # Prefixes that can also be content (`0: `, `node07: `): taken off only where what follows begins a known output.
-_LABEL = re.compile(r"^ {0,3}(?P<label>\d{1,5}|[A-Za-z][\w.-]{0,62}):(?:[ \t]|$)")
+_LABEL = lazy(r"^ {0,3}(?P<label>\d{1,5}|[A-Za-z][\w.-]{0,62}):(?:[ \t]|$)")
 
 
 def strip_prefixes(text: str) -> str:

@@ -1,4 +1,5 @@
 import re
+from pathlib import Path
 
 import pytest
 
@@ -64,7 +65,7 @@ def test_peer_access_classes():
 
 
 def test_every_row_is_whole_and_sourced():
-    header, *rows = parts.TABLE.read_text().splitlines()
+    header, *rows = Path(parts.TABLE).read_text().splitlines()
     columns = header.split("\t")
     assert len(rows) > 100
     seen: set[str] = set()
