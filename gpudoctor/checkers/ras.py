@@ -126,11 +126,9 @@ def _behind(answer: RasAnswer, answers: tuple[RasAnswer, ...]) -> Iterator[Findi
 def _stands_still(comm: RasComm, operation: str, low: list[RasCounts], answers: tuple[RasAnswer, ...]) -> bool | None:
     """Do other answers show the same ranks at the same count? None: there is no other answer on this communicator."""
     others = [c for a in answers for c in a.comms if c.id == comm.id and c is not comm]
-    later = [a for a in answers if any(c.id == comm.id for c in a.comms)]
-    if not others or len(later) < 2:
-        # An answer in which the communicator has nothing to say shows that it went on.
-        known = {(a.source, a.at("*").where) for a in answers}
-        return None if len(known) < 2 or not any(g.errors == "OK" and g.size == comm.size for a in answers for g in a.groups) else False
+    if not others:
+        # An answer in which nothing is marked shows that the ranks came together.
+        return False if any(a.groups and all(g.errors == "OK" for g in a.groups) for a in answers) else None
     mine = {(c.upto, c.ranks) for c in low}
     return all(mine <= {(c.upto, c.ranks) for c in other.counts if c.operation == operation} for other in others)
 
