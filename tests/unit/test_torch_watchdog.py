@@ -7,8 +7,7 @@ import importlib
 import pytest
 
 from gpudoctor.facts.hang import RankWork, Watchdog
-from gpudoctor.read.formats import parser_module
-from gpudoctor.read.section import Unparsable
+from gpudoctor.read.section import Unparsable, parser_module
 from tests.made_jobs import Job
 from tests.support import recognise
 
