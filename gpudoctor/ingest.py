@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.join import join
+from gpudoctor.facts.machine import Machine
 from gpudoctor.facts.store import FactStore
 from gpudoctor.model import Missing
 from gpudoctor.read.section import Section, Unparsable, parser_module
@@ -28,6 +30,10 @@ class Intake(KeyedRecord):
     captured_at: str | None = None  # of the first snapshot that says
 
 
+class _Another(str):
+    """Stands for the name of a machine that nothing names, but whose outputs are not another's."""
+
+
 class _Pile:
     """Facts by host as they come in."""
 
@@ -38,10 +44,14 @@ class _Pile:
         self.unknown: list[str] = []
         self.recognised = 0
         self.captured_at: str | None = None
+        self._machines: dict[str | None, dict[str | None, Machine]] = {}  # by host: itself, and others under its name
 
-    def add(self, section: Section, failed: bool = False) -> bool:
-        """Parse one section; True when it gave facts. failed: its probe did, which is said already."""
-        into = self.by_host.setdefault(section.host, [])
+    def add(self, section: Section, failed: bool = False, document: bool = False) -> bool:
+        """Parse one section; True when it gave facts. failed: its probe did, which is said already.
+
+        document: it comes from a text that may mix the outputs of several machines.
+        """
+        into: list[Fact | Loss] = []
         found = False
         try:
             for item in importlib.import_module(parser_module(section.kind)).parse(section):
@@ -53,9 +63,20 @@ class _Pile:
         except Exception as error:  # a parser that breaks loses its section, never the run
             into.append(Loss(section.source, f"the parser {section.kind} broke: {type(error).__name__}: {error}"))
         self.recognised += found
-        if not into:
-            del self.by_host[section.host]
+        if into:
+            self.by_host.setdefault(self._whose(section, into) if document else section.host, []).extend(into)
         return found
+
+    def _whose(self, section: Section, parts: list[Fact | Loss]) -> str | None:
+        """The first machine under the section's host that these facts may be of."""
+        known = self._machines.setdefault(section.host, {section.host: Machine()})
+        told = Machine.of(parts)
+        fitting = [name for name, machine in known.items() if not machine.differs(told)]
+        if not fitting:
+            fitting = [_Another(f"another machine ({os.path.basename(section.source)}, line {section.lines[0].number})")]
+            known[fitting[0]] = Machine()
+        known[fitting[0]].learn(parts)
+        return fitting[0]
 
 
 def take(snapshots: Sequence[Snapshot] = (), sources: Iterable[Source] = ()) -> Intake:
@@ -108,9 +129,9 @@ def _take_source(pile: _Pile, source: Source) -> None:
             pile.missing.append(Missing(section.fact, section.reason))
             return
         if section is not None:
-            found = pile.add(section)
+            found = pile.add(section, document=True)
         for section in Recogniser(source.name).run(chunks):
-            found |= pile.add(section)
+            found |= pile.add(section, document=True)
     except OSError as error:
         pile.missing.append(Missing(source.name, f"could not be read to its end: {error.strerror or error}"))
     if not found:
@@ -119,7 +140,7 @@ def _take_source(pile: _Pile, source: Source) -> None:
 
 def _joined(pile: _Pile) -> Intake:
     """Facts of unnamed sources belong to the only named host; with two names or more, each stays apart."""
-    named = [h for h in pile.by_host if h is not None]
+    named = [h for h in pile.by_host if h is not None and not isinstance(h, _Another)]
     groups: dict[str | None, list[Fact | Loss]] = pile.by_host
     tried = pile.tried
     if len(named) == 1 and None in groups:
