@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,6 +76,35 @@ def stream() -> None:
     print(f"{'500 MiB of unrelated lines':<44}{took * 1e3:8.0f} ms   {size / took / 1e6:.0f} MB/s, peak {int(done.stdout) / 1024:.0f} MiB")
 
 
+def nccl() -> None:
+    """NCCL logs made up by tests/nccl_logs.py (synthetic): rate beside `grep -c NCCL` on the same file, and peak memory."""
+    from tests.nccl_logs import job, training
+
+    def row(name: str, lines: Iterator[str], size: int, goal: float) -> None:
+        with tempfile.NamedTemporaryFile(suffix=".log") as file:
+            block = ("\n".join(lines) + "\n").encode()
+            written = 0
+            while written < size:
+                written += file.write(block)
+            file.flush()
+            code = (
+                "import resource,subprocess,sys;"
+                "subprocess.run([sys.executable,'-m','gpudoctor','check','-q','--timeout','600','--from',sys.argv[1]],stdout=subprocess.DEVNULL);"
+                "r=resource.getrusage(resource.RUSAGE_CHILDREN);print(r.ru_utime+r.ru_stime,r.ru_maxrss)"
+            )
+            took = wall(["grep", "-c", "NCCL", file.name])
+            done = subprocess.run([sys.executable, "-c", code, file.name], capture_output=True, text=True, cwd=ROOT)
+            seconds, peak = done.stdout.split()
+            rate = written / float(seconds) / 1e6
+            verdict = "" if not goal else f"   goal {goal:.0f} MB/s   {'met' if rate >= goal else 'MISSED'}"
+            print(f"{name:<44}{written >> 20:5d} MiB {rate:7.0f} MB/s of processor time, peak {int(peak) / 1024:4.0f} MiB   grep {written / took / 1e6:6.0f} MB/s{verdict}")
+
+    row("training output, one line in 20 NCCL's", training(job(256)), 300 << 20, 200)
+    row("NCCL start alone, 256 ranks, 32 channels", job(256, channels=32), 100 << 20, 100)
+    for ranks in (2, 16, 256, 4096):
+        row(f"one job of {ranks} ranks (memory)", job(ranks), 1, 0)
+
+
 def main() -> None:
     python = sys.executable
     gpudoctor = [python, "-m", "gpudoctor"]
@@ -89,6 +119,7 @@ def main() -> None:
     compare("--help", [*gpudoctor, "--help"], "import click", [python, "-c", "import click"], 2)
     live()
     stream()
+    nccl()
 
 
 if __name__ == "__main__":

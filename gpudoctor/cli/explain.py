@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from gpudoctor.model import Cause
+    from gpudoctor.nccl_messages import Family
+
 
 @click.command("explain")
-@click.argument("name", metavar="CODE-or-SLUG")
+@click.argument("name", metavar="CODE-or-SLUG-or-MESSAGE")
 @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(name: str, format_: str) -> None:
-    """Explain one cause: what it means, what shows it, the limits applied and their source, and the remedy."""
+    """Explain one cause, or one of NCCL's messages.
+
+    Of a cause: what it means, what shows it, the limits applied and their source, and the remedy. A message may be pasted
+    with or without its prefix: `gpudoctor explain "Duplicate GPU detected"`.
+    """
     from gpudoctor.discover import load
     from gpudoctor.report import catalogue
 
@@ -20,6 +29,10 @@ def command(name: str, format_: str) -> None:
     wanted = name.strip().lower()
     cause = next((c for c in plugins.causes if wanted in (c.slug, c.code.lower())), None)
     if cause is None:
+        message = _message(name)
+        if message is not None:
+            _write_message(message, next((c for c in plugins.causes if c.slug == message.slug), None), format_)
+            return
         from difflib import get_close_matches
 
         near = get_close_matches(wanted, [c.slug for c in plugins.causes], 3)
@@ -30,3 +43,34 @@ def command(name: str, format_: str) -> None:
         sys.stdout.write(json.dumps(catalogue.cause_json(plugins, cause), ensure_ascii=False) + "\n")
     else:
         sys.stdout.write(catalogue.entry(plugins, cause))
+
+
+def _message(text: str) -> Family | None:
+    """The family of one of NCCL's messages, by its own name or by the words of a pasted line."""
+    from gpudoctor.nccl_messages import classify, family
+
+    known = family(text.strip().lower())
+    if known is not None:
+        return known
+    import re
+
+    line = re.match(r"^(?P<before>.*?)\bNCCL (?:WARN|INFO|ATTN) (?P<words>.*)$", text.strip(), re.S)
+    words = line["words"] if line is not None else text
+    file = re.search(r"([\w./-]+\.(?:cc|h|cu|c)):\d+", line["before"]) if line is not None else None
+    found = classify(words + "\n", file[1] if file is not None else None)
+    return found[0] if found is not None else None
+
+
+def _write_message(family: Family, cause: Cause | None, format_: str) -> None:
+    from gpudoctor.report.layout import Style, hanging
+
+    if format_ == "json":
+        entry = {"message": family.id, "slug": family.slug, "versions": family.versions, "meaning": family.meaning, "remedy": family.remedy, "pattern": family.pattern}
+        sys.stdout.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        return
+    lines = [f"NCCL message: {family.id}", ""]
+    what = "harmless: nothing is said of it" if cause is None and family.tier >= 8 else "part of another failure" if cause is None else f"{cause.slug} ({cause.code}: {cause.title}); gpudoctor explain {cause.slug}"
+    for label, words in (("Means", family.meaning), ("Versions", family.versions), ("Cause", what), ("Remedy", family.remedy), ("Example", family.example)):
+        if words:
+            lines += hanging(f"{label:<10}", " " * 10, words, Style())
+    sys.stdout.write("\n".join(lines) + "\n")

@@ -61,7 +61,12 @@ def open_path(path: str) -> Iterator[Source]:
     elif head[257:262] == b"ustar":
         yield from _archive(path)
     elif head[:4] == b"\x28\xb5\x2f\xfd":
-        yield Loss(path, "compressed with zstd: unpack it first (zstd -d)")
+        from gpudoctor.read import zstd
+
+        if zstd.readable():
+            yield Document(name=path, chunks=lambda: zstd.chunks(path, MAX_UNPACKED))
+        else:
+            yield Loss(path, "compressed with zstd, which nothing here can unpack: install zstd or the Python package zstandard")
     else:
         yield Document(name=path, chunks=lambda: _file(path))
 

@@ -1,0 +1,248 @@
+"""What is said of NCCL's log: each cause, its healthy neighbour, and what cannot be told."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpudoctor.checkers.nccl_failure import NcclFailure
+from gpudoctor.checkers.nccl_ranks import NcclRanks
+from gpudoctor.checkers.nccl_transport import NcclTransport
+from gpudoctor.facts.base import Fact
+from gpudoctor.facts.gpu import Gpu, Gpus
+from gpudoctor.facts.system import Setting, Settings
+from gpudoctor.facts.topology import Pair, Pairs
+from gpudoctor.model import CannotTell, Finding
+from tests.nccl_logs import job
+from tests.support import FIXTURES, HERE, check
+from tests.unit.test_nccl_log import read
+
+LOGS = FIXTURES / "outputs" / "nccl-log"
+
+
+def say(*texts: str | bytes, more: tuple[Fact, ...] = ()) -> dict[str, Finding]:
+    """slug -> finding of all three checkers; the notes on settings left out."""
+    nccl = read(*texts)
+    found = [f for c in (NcclFailure(), NcclTransport(), NcclRanks()) for f in check(c, nccl, *more)]
+    return {f.slug: f for f in found if isinstance(f, Finding) and not (f.slug == "nccl-env" and f.severity == "note")}
+
+
+def untold(*texts: str | bytes) -> dict[str, str]:
+    nccl = read(*texts)
+    return {f.slug: f.reason for c in (NcclFailure(), NcclTransport()) for f in check(c, nccl) if isinstance(f, CannotTell)}
+
+
+def recorded(name: str) -> bytes:
+    return (LOGS / f"h200x2-{name}.txt").read_bytes()
+
+
+def pair_of_ranks(via: str, *more: str, nnodes: int = 1, hosts: tuple[str, str] = ("h", "h"), addresses: tuple[str, str] = ("10.0.0.1", "10.0.0.1")) -> str:
+    lines = []
+    for rank in (0, 1):
+        head = f"{hosts[rank]}:{rank + 10}:{rank + 20} [{rank}] NCCL INFO "
+        lines += [
+            f"{head}Bootstrap: Using eth0:{addresses[rank]}<0>",
+            f"{head}NCCL version 2.28.9+cuda13.0",
+            f"{head}ncclCommInitRank comm 0x{rank + 1} rank {rank} nranks 2 cudaDev {rank} nvmlDev {rank} busId {rank + 1}000 commId 0xab - Init START",
+            f"{head}comm 0x{rank + 1} rank {rank} nRanks 2 nNodes {nnodes} localRanks {2 // nnodes} localRank {rank if nnodes == 1 else 0} MNNVL 0",
+            *(f"{head}{m}" for m in more),
+            f"{head}Channel 00/0 : {rank}[{rank}] -> {1 - rank}[{1 - rank}] {'[send] ' if via.startswith('NET') else ''}via {via}",
+            f"{head}2 coll channels, 2 collnet channels, 0 nvls channels, 2 p2p channels, 2 p2p channels per peer",
+            f"{head}ncclCommInitRank comm 0x{rank + 1} rank {rank} nranks 2 cudaDev {rank} nvmlDev {rank} busId {rank + 1}000 commId 0xab - Init COMPLETE",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def matrix(path: str | None = "NVL", p2p: str | None = None) -> Pairs:
+    return Pairs((Pair(a=0, b=1, path=path, p2p_read=p2p, p2p_write=p2p, origin=HERE),))
+
+
+@pytest.mark.parametrize("name", ["2.28.9-p2p", "2.28.9-graph", "2.32.3-diagnostics"])
+def test_healthy_logs_say_nothing(name: str) -> None:
+    assert say(recorded(name)) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "slug", "severity"),
+    [
+        ("2.28.9-duplicate-gpu", "duplicate-gpu", "error"),
+        ("2.32.3-duplicate-gpu", "duplicate-gpu", "error"),
+        ("2.28.9-small-shm", "shm", "error"),
+        ("2.28.9-split-host", "split-host", "error"),
+        ("2.28.9-env-mismatch", "rank-mismatch", "error"),
+        ("2.28.9-killed-peer", "peer-died", "error"),
+        ("2.28.9-p2p-disabled", "p2p-disabled-env", "error"),
+        ("2.18.3-socket", "socket-fallback", "error"),
+        ("2.18.3-socket", "p2p-disabled-env", "warning"),
+    ],
+)
+def test_recorded_faults(name: str, slug: str, severity: str) -> None:
+    assert say(recorded(name))[slug].severity == severity
+
+
+def test_the_dead_rank_is_named_and_not_the_one_that_complains() -> None:
+    assert say(recorded("2.28.9-killed-peer"))["peer-died"].subject == "rank:1"
+
+
+def test_settings_that_differ_are_named_with_their_ranks() -> None:
+    message = say(recorded("2.28.9-env-mismatch"))["rank-mismatch"].message
+    assert "NCCL_ALGO is Ring on rank 0, Tree on rank 1" in message and "NCCL_PROTO" in message
+
+
+def test_interfaces_may_differ() -> None:
+    lines = [f"h:{r + 1}:9 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to eth{r}" for r in (0, 1)]
+    assert "rank-mismatch" not in say(pair_of_ranks("P2P/CUMEM") + "\n".join(lines) + "\n")
+
+
+def test_one_rank_of_64_with_another_setting_is_the_subject() -> None:
+    lines = list(job(64))
+    odd = [i for i, line in enumerate(lines) if line.startswith("node004:20037:") and "NCCL_IB_TIMEOUT" in line][0]
+    lines.insert(odd, lines[odd].replace("NCCL_IB_TIMEOUT set by environment to 22.", "NCCL_ALGO set by environment to Tree"))
+    found = say("\n".join(lines) + "\n")["rank-mismatch"]
+    assert found.subject == "rank:37" and "NCCL_ALGO" in found.message
+
+
+def test_one_failing_rank_of_64_is_the_cause_and_its_victims_are_not() -> None:
+    lines = list(job(64))
+    head = "[2026-03-01 12:30:00] node{n}:{p}:{p} [{d}] "
+    victims = [f"{head.format(n=f'{r // 8:03d}', p=20000 + r, d=r % 8)}misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer node004<5000>" for r in range(64) if r != 37]
+    root = head.format(n="004", p=20037, d=5) + "transport/net_ib.cc:99 NCCL WARN Cuda failure 'an illegal memory access was encountered'"
+    for text in ([*victims, root], [root, *victims], [*victims[:9], root, *victims[9:]]):
+        found = say("\n".join([*lines, *text]) + "\n")
+        assert set(found) == {"cuda-error"} and found["cuda-error"].subject == "rank:37"
+    # The same with one file a rank.
+    files: dict[str, list[str]] = {}
+    for line in [*lines, *victims, root]:
+        files.setdefault(line.removeprefix("[2026-03-01 12:30:00] ").split(":")[1], []).append(line)
+    found = say(*("\n".join(f) + "\n" for f in files.values()))
+    assert set(found) == {"cuda-error"} and found["cuda-error"].subject == "rank:37"
+    # Without the culprit's words: the one that did not complain.
+    assert say("\n".join([*lines, *victims]) + "\n")["peer-died"].subject == "rank:37"
+
+
+def test_shared_memory_is_only_a_fault_where_more_was_possible() -> None:
+    text = pair_of_ranks("SHM/direct/direct")
+    assert "p2p-not-used" not in say(text) and "p2p-not-used" in untold(text)
+    assert say(text, more=(matrix("NVL"),))["p2p-not-used"].severity == "error"
+    assert say(text, more=(matrix("PHB", "OK"),))["p2p-not-used"].severity == "warning"
+    assert "NCCL_P2P_LEVEL=PHB" in str(say(text, more=(matrix("PHB", "OK"),))["p2p-not-used"].remediation)
+    assert say(text, more=(matrix("PHB", "CNS"),))["p2p-not-used"].severity == "note"
+    geforce = Gpus(tuple(Gpu(index=i, name="NVIDIA GeForce RTX 4090", origin=HERE) for i in (0, 1)))
+    assert say(text, more=(geforce,))["p2p-not-used"].severity == "note"
+    assert "p2p-not-used" not in say(pair_of_ranks("P2P/CUMEM"), more=(matrix("NVL"),))
+
+
+def test_a_switch_is_a_fault_by_what_it_costs() -> None:
+    text = pair_of_ranks("SHM/direct/direct", "NCCL_P2P_DISABLE set by environment to 1")
+    assert say(text)["p2p-disabled-env"].severity == "warning"
+    assert say(text, more=(matrix("NVL"),))["p2p-disabled-env"].severity == "error"
+    assert say(text, more=(matrix("PHB", "CNS"),))["p2p-disabled-env"].severity == "note"
+    for harmless in ("NCCL_P2P_DISABLE set by environment to 0", "NCCL_P2P_DISABLE set by environment to 2"):
+        assert "p2p-disabled-env" not in say(pair_of_ranks("SHM/direct/direct", harmless))
+    assert "p2p-disabled-env" not in say(pair_of_ranks("P2P/CUMEM", "NCCL_P2P_LEVEL set by environment to PIX"))
+    assert say(pair_of_ranks("SHM/direct/direct", "NCCL_P2P_LEVEL set by environment to LOC"))["p2p-disabled-env"].severity == "warning"
+
+
+def test_the_switch_in_the_hosts_own_settings_is_said_once() -> None:
+    own = Settings((Setting(name="NCCL_P2P_DISABLE", value="1", scope="/etc/nccl.conf", origin=HERE),))
+    text = pair_of_ranks("SHM/direct/direct", "NCCL_P2P_DISABLE set by environment to 1")
+    assert "p2p-disabled-env" not in say(text, more=(own, matrix("NVL")))
+
+
+def test_a_way_around_a_failure_is_not_its_cause() -> None:
+    failed = "h:90:91 [0] init.cc:9 NCCL WARN Cuda failure 'an illegal memory access was encountered'\n"
+    found = say(failed, pair_of_ranks("SHM/direct/direct", "NCCL_P2P_DISABLE set by environment to 1"))
+    assert found["cuda-error"].severity == "error" and found["p2p-disabled-env"].severity == "note"
+
+
+def test_sockets_within_and_between_hosts() -> None:
+    inside = say(pair_of_ranks("NET/Socket/0"))
+    assert inside["socket-fallback"].severity == "error"
+    apart = pair_of_ranks("NET/Socket/0", nnodes=2, hosts=("a", "b"), addresses=("10.0.0.1", "10.0.0.2"))
+    assert say(apart) == {}
+    rdma = pair_of_ranks("NET/Socket/0", "NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>", nnodes=2, hosts=("a", "b"), addresses=("10.0.0.1", "10.0.0.2"))
+    assert say(rdma)["socket-fallback"].severity == "warning"
+    assert "socket-fallback" not in say(rdma.replace("NET/Socket/0", "NET/IB/0/GDRDMA"))
+
+
+def test_one_machine_counted_twice() -> None:
+    split = pair_of_ranks("NET/Socket/0", nnodes=2, hosts=("a", "b"))
+    assert say(split)["split-host"].severity == "error"
+    # Two machines that share a name and hand out the same GPUs: nothing is known of who sits where.
+    twins = split.replace("busId 2000", "busId 1000").replace("nvmlDev 1", "nvmlDev 0")
+    assert "split-host" not in say(twins)
+    assert "split-host" not in say(pair_of_ranks("NET/Socket/0", nnodes=2, hosts=("a", "b"), addresses=("10.0.0.1", "10.0.0.2")))
+
+
+def test_gpudirect() -> None:
+    far = {"nnodes": 2, "hosts": ("a", "b"), "addresses": ("10.0.0.1", "10.0.0.2")}
+    assert say(pair_of_ranks("NET/IB/0", "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'", **far))["gdr-off"].severity == "warning"  # type: ignore[arg-type]
+    assert say(pair_of_ranks("NET/IB/0", **far))["gdr-off"].confidence == "possible"  # type: ignore[arg-type]
+    assert "gdr-off" not in say(pair_of_ranks("NET/IB/0/GDRDMA", **far))  # type: ignore[arg-type]
+    assert "gdr-off" not in say(pair_of_ranks("P2P/CUMEM", "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'"))
+
+
+def test_versions() -> None:
+    text = pair_of_ranks("P2P/CUMEM")
+    other = text.replace("h:11:21 [1] NCCL INFO NCCL version 2.28.9", "h:11:21 [1] NCCL INFO NCCL version 2.26.5")
+    assert "2.26.5 on rank 1" in say(other)["version-mismatch"].message
+    old = text.replace("2.28.9", "2.25.1")
+    new_card = Gpus(tuple(Gpu(index=i, name="NVIDIA GeForce RTX 5090", origin=HERE) for i in (0, 1)))
+    assert say(old, more=(new_card,))["version-mismatch"].severity == "error"
+    assert "version-mismatch" not in say(text, more=(new_card,)) and "version-mismatch" not in say(old)
+
+
+def test_refusals_of_the_driver() -> None:
+    line = "h:1:1 [0] NCCL INFO P2P is disabled between connected GPUs 1 and 0. You can repress this message with NCCL_IGNORE_DISABLED_P2P=1.\n"
+    assert say(line)["p2p-unsupported"].severity == "warning" and say(line)["p2p-unsupported"].subject == "pair:0-1"
+    geforce = Gpus(tuple(Gpu(index=i, name="NVIDIA GeForce RTX 4090", origin=HERE) for i in (0, 1)))
+    assert say(line, more=(geforce,))["p2p-unsupported"].severity == "note"
+
+
+def test_affinity_that_the_launcher_forced() -> None:
+    words = "ncclTopoGetCpuAffinity: Affinity for GPU 1 is empty, ignoring. (GPU affinity = 32-63 ; CPU affinity = 0-31)."
+    found = say(pair_of_ranks("P2P/CUMEM", words))["numa-mismatch"]
+    assert found.severity == "warning" and found.subject == "gpu:1"
+    assert "numa-mismatch" not in say(pair_of_ranks("P2P/CUMEM", words.replace("32-63", "")))
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "slug"),
+    [
+        ("Cuda failure 1 'invalid argument'", "transport/nvls.cc:254", "fabric"),
+        ("Cuda failure 217 'peer access is not supported between these two devices'", "transport/shm.cc:590", "p2p-unsupported"),
+        ("Cuda failure 'invalid argument'", "misc/shmutils.cc:9", "shm"),
+        ("Call to ibv_create_cq failed with error Cannot allocate memory", "misc/ibvwrap.cc:1", "memlock"),
+        ("Bootstrap Root : rank 3 of 8 ranks has already checked in", "bootstrap.cc:1", "rank-mismatch"),
+        ("Cuda failure 101 'invalid device ordinal'", "init.cc:1", "gpu-not-visible"),
+        ("NET/IB : Got completion from peer 10.0.0.1<33092> with error 12, opcode 0, len 0, vendor err 129", "transport/net_ib.cc:1", "network-error"),
+        ("Bootstrap : no socket interface found", "bootstrap.cc:45", "no-interface"),
+    ],
+)
+def test_each_complaint_is_its_cause(words: str, file: str, slug: str) -> None:
+    text = f"h:1:1 [0] {file} NCCL WARN {words}\nh:1:1 [0] NCCL INFO init.cc:1 -> 1\nh:1:9 [0] misc/socket.cc:1 NCCL WARN socketProgress: Connection closed by remote peer h<1>\n"
+    found = say(text)
+    assert set(found) == {slug} and found[slug].severity == "error"
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["Failed to open libibverbs.so[.1]", "RMA/Socket : rma_socket requires GDRCopy; and GDR Copy is not available", "NET/Plugin: Could not find: libnccl-net.so", "Stack size limit (unlimited) is unsafe"],
+)
+def test_harmless_lines_raise_nothing(words: str) -> None:
+    assert say(f"h:1:1 [0] misc/x.cc:1 NCCL WARN {words}\n") == {}
+
+
+def test_two_failed_jobs_in_one_input_are_two_findings() -> None:
+    def failing(pid: int, comm: int, words: str) -> str:
+        return (
+            f"h:{pid}:1 [0] NCCL INFO ncclCommInitRank comm 0x{comm} rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1000 commId 0x{comm} - Init START\n"
+            f"h:{pid}:1 [0] a.cc:1 NCCL WARN {words}\n"
+        )
+
+    found = say(failing(1, 11, "Cuda failure 'out of memory'") + failing(2, 22, "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000"))
+    assert {"cuda-error", "duplicate-gpu"} <= set(found)
+
+
+def test_without_a_log_nothing_is_called_healthy() -> None:
+    said = check(NcclFailure()) + check(NcclTransport())
+    assert said and all(isinstance(s, CannotTell) and s.reason.startswith("needs ") for s in said)

@@ -1,0 +1,115 @@
+"""The families of NCCL's messages: every one can be told from its words, explained, and leads somewhere."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpudoctor.discover import load
+from gpudoctor.nccl_messages import classify, families
+from tests.nccl_logs import job
+from tests.support import gpudoctor, report
+
+SAMPLES = [
+    ("duplicate-gpu", "Duplicate GPU detected : rank 4 and rank 0 both on CUDA device 1000", None),
+    ("duplicate-gpu", "Multiple ranks detected using the same GPU on this node", None),
+    ("duplicate-gpu", "Multiple Ranks are using the same GPU/Partition. Set NCCL_MULTI_RANK_GPU_ENABLE=1", None),
+    ("no-interface", "Bootstrap : no socket interface found", None),
+    ("version-of-ranks", "Mismatched NCCL version detected : rank 0 version 22304 rank 1 version 22809", None),
+    ("version-of-ranks", "NCCL version mismatch with remote peer 10.0.0.1<28028> (local: 22809, remote 22605)", None),
+    ("too-old-shared-memory", "ncclMaxSharedMem 82240 exceeds device/fn maxSharedMem 79856", None),
+    ("too-old-no-kernel", "Cuda failure 209 'no kernel image is available for execution on the device'", None),
+    ("nvls-bind", "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'x'.", None),
+    ("nvls-bind-fallback", "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2 : CUDA error 401 'x'. Proceeding without NVLS support.", None),
+    ("nvls-cuda", "Cuda failure 1 'invalid argument'", "transport/nvls.cc"),
+    ("fabric-not-ready", "Cuda failure 802 'system not yet initialized'", "init.cc"),
+    ("p2p-nvlink-refused", "P2P is disabled between NVLINK connected GPUs 0 and 1. This should not be the case.", None),
+    ("p2p-refused", "P2P is disabled between connected GPUs 2 and 3. You can repress this message", None),
+    ("p2p-could-not-enable", "Could not enable P2P between dev 2(=300000) and dev 1(=200000)", None),
+    ("p2p-217", "Cuda failure 217 'peer access is not supported between these two devices'", "transport/shm.cc"),
+    ("shm-cuda", "Cuda failure 'invalid argument'", "misc/shmutils.cc"),
+    ("shm-full", "Error: failed to extend /dev/shm/nccl-a to 9637892 bytes, error: No space left on device (28)", None),
+    ("shm-full", "Call to posix_fallocate failed: No space left on device", None),
+    ("shm-full", "Error while creating shared memory segment nccl-shm-recv-2-0-1-3 (size 9637888)", None),
+    ("shm-attach", "Error while attaching to shared memory segment /dev/shm/nccl-g (size 14156128), error: No such file or directory (2)", None),
+    ("shm-call", "Call to open failed: No such file or directory", "misc/shmutils.cc"),
+    ("memlock", "Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory errno 12", None),
+    ("ib-call", "Call to ibv_modify_qp failed with error Connection timed out", None),
+    ("world-size", "Bootstrap Root : mismatch in rank count from procs 8 : 16", None),
+    ("world-size", "Bootstrap Root : mismatch in info from procs, nranks 2 vs 3", None),
+    ("world-size", "Bootstrap Root : rank 3 of 8 ranks has already checked in", None),
+    ("truncated", "Message truncated : received 64 bytes instead of 32", None),
+    ("wrong-socket", "socketFinalizeAccept: wrong type 4 != 3", None),
+    ("ib-completion", "NET/IB : Got completion from peer 10.0.0.1<33092> with error 12, opcode 0, len 0, vendor err 129", None),
+    ("ib-completion", "NET/IB : Got completion with error 12, opcode 1, len 32577, vendor err 129", None),
+    ("ib-completion", "NET/IB : Got completion from peer 10.0.0.1<5> with status=12 opcode=0 len=0 vendor err 129 (Recv)", None),
+    ("ib-completion", "NET/IB: Got completion from peer 10.0.0.1<5> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0) reqSize=0", None),
+    ("ib-flushed", "NET/IB : Got completion from peer 10.0.0.1<5> with error 5, opcode 0, len 0, vendor err 244", None),
+    ("no-route", "Net : Connect to 10.0.0.2<54263> failed : No route to host", None),
+    ("refused", "socketStartConnect: Connect to 10.0.0.2<5426> failed : Connection refused", None),
+    ("refused", "socketStartConnect: exceeded retries (20000)", None),
+    ("peer-closed", "Net : Connection closed by remote peer node2<53210>", None),
+    ("peer-closed", "socketProgressOpt: Call to recv from 10.0.0.1<4> failed : Connection reset by peer", None),
+    ("follow-up", "Proxy Call to rank 1 failed (Connect)", None),
+    ("cuda-oom", "Cuda failure 2 'out of memory'", "include/alloc.h"),
+    ("cuda-failure", "Cuda failure 700 'an illegal memory access was encountered'", "proxy.cc"),
+    ("gpu-not-visible", "Cuda failure 101 'invalid device ordinal'", "init.cc"),
+    ("harmless-libibverbs", "Failed to open libibverbs.so[.1]", None),
+    ("harmless-plugin", "NET/Plugin: Could not find: libnccl-net.so", None),
+    ("harmless-plugin", "NET/Plugin : No plugin found (libnccl-net.so), using internal implementation", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "file"), SAMPLES)
+def test_each_wording_finds_its_family(name: str, text: str, file: str | None) -> None:
+    found = classify(text + "\n", file)
+    assert found is not None and found[0].id == name
+
+
+def test_every_family_leads_to_a_cause_or_to_nothing_at_all() -> None:
+    slugs = {c.slug for c in load().causes}
+    for family in families():
+        assert family.slug is None or family.slug in slugs, family.id
+        assert family.meaning and family.remedy and family.versions
+
+
+def test_values_come_from_whole_words_only() -> None:
+    assert classify("Duplicate GPU detected : rank 4 and rank 0 both on CUDA device 1000\n")[1]["bus"] == "1000"  # type: ignore[index]
+    assert "bus" not in classify("Duplicate GPU detected : rank 4 and rank 0 both on CUDA device 10")[1]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("Duplicate GPU detected", "duplicate-gpu"),
+        ("vm:2:3 [0] transport/nvls.cc:165 NCCL WARN Cuda failure 'invalid argument'", "fabric"),
+        ("NCCL WARN Failed to open libibverbs.so[.1]", "harmless"),
+        ("ib-completion", "network-error"),
+    ],
+)
+def test_explain_takes_a_message(words: str, said: str) -> None:
+    done = gpudoctor("explain", words)
+    assert done.returncode == 0 and said in done.stdout.decode()
+    assert "Remedy" in done.stdout.decode()
+    entry = json.loads(gpudoctor("explain", "--format", "json", words).stdout)
+    assert entry["meaning"] and entry["remedy"]
+
+
+def test_explain_of_nothing_known_is_a_usage_error() -> None:
+    assert gpudoctor("explain", "utter nonsense").returncode == 2
+
+
+@pytest.mark.skipif(shutil.which("zstd") is None, reason="the zstd program is not installed")
+def test_a_log_compressed_with_zstd(tmp_path: Path) -> None:
+    log = tmp_path / "nccl.log"
+    log.write_text("\n".join(job(2)) + "\n")
+    subprocess.run(["zstd", "-q", str(log)], check=True)
+    status, result = report("check", "--from", f"{log}.zst")
+    assert status == 0 and result["facts"]["nccl"][0]["nranks"] == 2
+    cut = tmp_path / "cut.zst"
+    cut.write_bytes((tmp_path / "nccl.log.zst").read_bytes()[:-40])
+    assert report("check", "--from", str(cut))[0] in (0, 3)
