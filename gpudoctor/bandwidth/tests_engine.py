@@ -166,7 +166,7 @@ class TestsEngine:
             runs = [run for store in intake.stores for run in store.get(Bandwidth) or ()]
             if runs and (runs[0].rows or content is not text):
                 members = tuple(
-                    replace(m, device=t.index, bdf=m.bdf or t.bdf) for m, t in zip(runs[0].members, targets, strict=False)
+                    replace(m, device=t.index, bdf=t.bdf or m.bdf) for m, t in zip(runs[0].members, targets, strict=False)
                 )  # the program's numbers are those of the GPUs it was shown
                 return replace(runs[0], members=members)
         words = out.strip().splitlines()[-1:] or ["it printed nothing"]
