@@ -216,6 +216,7 @@ def _split(ranks: Ranks) -> Iterator[Finding]:
         address = ranks.address(number)
         if address is not None:
             machines.setdefault(address, []).append(number)
+    over_network = {(t.a, t.b) for t in comm.transports if t.via.startswith("NET/")}
     for members in machines.values():
         pairs = [(a, b) for a in members for b in members if a < b][:2000]
         if not pairs or not all(ranks.same_machine(a, b) for a, b in pairs):
@@ -223,7 +224,7 @@ def _split(ranks: Ranks) -> Iterator[Finding]:
         local = [ranks.rank[n].local_ranks for n in members]
         counted = max((n for n in local if n is not None), default=None)
         hosts = sorted({str(ranks.proc[n].host) for n in members})
-        apart = {(t.a, t.b) for t in comm.transports if t.via.startswith("NET/")} & set(pairs)
+        apart = over_network & set(pairs)
         if not (counted < len(members) if counted is not None else len(hosts) > 1 and apart):
             continue
         off = [n for n in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE") if n in comm.env]

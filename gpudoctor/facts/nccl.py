@@ -10,6 +10,7 @@ from gpudoctor.facts.base import Contradiction, Entry, Fact
 from gpudoctor.model import Evidence
 from gpudoctor.record import EMPTY
 
+Process = tuple[str, str | None, int | None]  # source, host, pid
 MAX_PAIRS = 100_000  # of one communicator; beyond, transports are summed up per kind
 
 
@@ -109,7 +110,7 @@ class NcclMessage(Entry):
     times: int = 1
 
     @property
-    def process(self) -> tuple[str, str | None, int | None]:
+    def process(self) -> Process:
         return (self.source, self.host, self.pid)
 
 
@@ -138,24 +139,18 @@ class NcclComm(Entry):
     warnings: tuple[str, ...] = ()
     messages: tuple[NcclMessage, ...] = ()
     failure: str | None = None
-
-    def proc_of(self, rank: int) -> NcclProc | None:
-        return self.by_rank().get(rank)
+    of_process: Mapping[Process, tuple[NcclRank, ...]] = MappingProxyType({})
 
     def by_rank(self) -> dict[int, NcclProc]:
-        return {r.rank: p for p in self.procs for r in p.ranks if r.rank is not None and r in self.ranks}
+        """The process of every rank that the log shows."""
+        own = {id(r) for r in self.ranks}
+        return {r.rank: p for p in self.procs for r in p.ranks if r.rank is not None and id(r) in own}
 
     def rank_of(self, message: NcclMessage) -> int | None:
         """Which rank said this; None where the process is not known or drives several."""
         if message.rank is not None:
             return message.rank
-        own = [
-            r
-            for p in self.procs
-            if (p.source, p.host, p.pid) == message.process
-            for r in p.ranks
-            if any(r is mine for mine in self.ranks) and r.rank is not None
-        ]
+        own = [r for r in self.of_process.get(message.process, ()) if r.rank is not None]
         if len(own) > 1:
             own = [r for r in own if r.cuda_dev == message.dev]
         return own[0].rank if len(own) == 1 else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gpudoctor.facts.nccl import MAX_PAIRS, NcclComm, NcclMessage, NcclProc, NcclRank, Transport
+from gpudoctor.facts.nccl import MAX_PAIRS, NcclComm, NcclMessage, NcclProc, NcclRank, Process, Transport
 from gpudoctor.nccl_messages import ECHO, HARMLESS, PEER
 
 _SHOWN = 40  # warnings of one communicator that are kept as text
@@ -48,18 +48,25 @@ def comms_of(
     for proc, rank in loose:
         home = _home(groups, proc, rank)
         (home or logs.setdefault(proc.source, _Group(None))).add(proc, rank)
-    idle = [p for p in procs if not p.ranks]
-    for proc in idle:
-        known = [g for g in groups if any(p.source == proc.source for p, _ in g.members)]
-        if not known:
+    known = {p.source for g in groups for p, _ in g.members}
+    for proc in procs:
+        if not proc.ranks and proc.source not in known:
             logs.setdefault(proc.source, _Group(None)).members.append((proc, _NOBODY))
     everything = [*groups, *logs.values()]
+    homes: dict[Process, list[tuple[_Group, NcclRank]]] = {}
+    sources: dict[str, list[_Group]] = {}
+    for group in groups:
+        for proc, rank in group.members:
+            homes.setdefault((proc.source, proc.host, proc.pid), []).append((group, rank))
+        for source in {p.source for p, _ in group.members}:
+            sources.setdefault(source, []).append(group)
     for message in messages:
-        group = _of_message(groups, logs, message)
-        if group is None:
-            group = logs.setdefault(message.source, _Group(None))
-            everything.append(group)
-        group.messages.append(message)
+        own = homes.get(message.process, []) if message.pid is not None else []
+        found = _of_message(own, sources.get(message.source, []), groups, logs, message)
+        if found is None:
+            found = logs.setdefault(message.source, _Group(None))
+            everything.append(found)
+        found.messages.append(message)
     return tuple(_comm(group, counts) for group in everything)
 
 
@@ -88,14 +95,13 @@ def _home(groups: list[_Group], proc: NcclProc, rank: NcclRank) -> _Group | None
     return fits[0] if len(fits) == 1 else None
 
 
-def _of_message(groups: list[_Group], logs: dict[str, _Group], message: NcclMessage) -> _Group | None:
-    own = [
-        (g, r) for g in groups for p, r in g.members if (p.source, p.host, p.pid) == message.process and message.pid is not None
-    ]
+def _of_message(
+    own: list[tuple[_Group, NcclRank]], near: list[_Group], groups: list[_Group], logs: dict[str, _Group], message: NcclMessage
+) -> _Group | None:
+    """The communicator a complaint belongs to: one of its process that is not built yet, else the last of it."""
     if own:
         open_ = [g for g, r in own if r.started and not r.completed]
         return open_[-1] if open_ else own[-1][0]
-    near = [g for g in groups if any(p.source == message.source for p, _ in g.members)]
     if len(near) == 1:
         return near[0]
     if message.source in logs:
@@ -108,7 +114,9 @@ def _comm(group: _Group, counts: Mapping[tuple[int, str], int]) -> NcclComm:
     procs = _unique(p for p, _ in members)
     ranks = tuple(sorted((r for _, r in members if r is not _NOBODY), key=lambda r: -1 if r.rank is None else r.rank))
     pairs: dict[tuple[int, int], dict[str, None]] = {}
-    for _, rank in members:
+    of_process: dict[Process, list[NcclRank]] = {}
+    for proc, rank in members:
+        of_process.setdefault((proc.source, proc.host, proc.pid), []).append(rank)
         for pair, names in rank.transports.items():
             known = pairs.setdefault(pair, {})
             for name in names:
@@ -146,6 +154,7 @@ def _comm(group: _Group, counts: Mapping[tuple[int, str], int]) -> NcclComm:
         warnings=tuple(dict.fromkeys(m.text for m in told))[:_SHOWN],
         messages=messages,
         failure=first.slug if first is not None else None,
+        of_process={key: tuple(found) for key, found in of_process.items()},
         origin=next((r.origin for r in ranks if r.origin), messages[0].origin if messages else {}),
     )
 

@@ -92,6 +92,7 @@ class NcclLog:
         self.pairs = Pairs()
         self.loose_version: str | None = None
         self.order = 0
+        self._hosts: dict[int, set[str]] = {}
         self._vias: dict[bytes, tuple[str, str]] = {}
         self._who: dict[bytes, tuple[Proc, int | None]] = {}
         self._classified: dict[tuple[str, str | None], tuple[Family, dict[str, str]] | None] = {}
@@ -153,7 +154,10 @@ class NcclLog:
             key: tuple[str | None, int | None, int | None] = (host, pid, None)
             if key not in self.procs:
                 # Two writers may run into one line: `…Partitiovm:705:705 [0] NCCL`. The known name behind it is meant.
-                key = next((k for k in self.procs if k[1] == pid and k[0] and host.endswith(k[0])), key)
+                if found.start(1) > 0:
+                    host = next((h for h in self._hosts.get(pid, ()) if host.endswith(h)), host)
+                key = (host, pid, None)
+                self._hosts.setdefault(pid, set()).add(host)
         else:
             alone = _ONLY_DEV.search(before)
             dev = int(alone[1]) if alone else None
