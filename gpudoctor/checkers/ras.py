@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
-from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT, PEER_DIED
+from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
+from gpudoctor.checkers.nccl_causes import PEER_DIED
 from gpudoctor.facts.hang import Ras, RasAnswer, RasComm, RasCounts, RasRank
 from gpudoctor.facts.store import FactView
 from gpudoctor.hang import listing

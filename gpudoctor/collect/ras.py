@@ -70,7 +70,7 @@ def _ask(where: Address, limit_s: float, end: float, json: bool) -> bytes:
         raise RasSilent("nothing listens there: no NCCL job of 2.24 or later runs on this host, or NCCL_RAS_ENABLE=0") from error
     except (ConnectionResetError, BrokenPipeError) as error:
         raise _Closed("it closed the connection") from error
-    except (TimeoutError, socket.timeout) as error:
+    except TimeoutError as error:
         raise RasSilent(f"no whole answer in {limit_s:g} s") from error
     except (OSError, UnicodeError) as error:
         raise RasSilent(str(getattr(error, "strerror", None) or error)) from error

@@ -67,6 +67,10 @@ TABLE: tuple[Explains, ...] = (
     ),
     Explains("cuda-error", ("peer-died",), "host"),
     Explains("network-error", ("peer-died",), "host"),
+    # A rank that is gone does not come; ranks that a watchdog ended are gone for the others.
+    Explains("peer-died", ("collective-timeout",), "same"),
+    *(Explains(cause, ("collective-timeout",), "host") for cause in ("rank-mismatch", "network-error", "cuda-error", "gpu-missing", "xid")),
+    Explains("collective-timeout", ("peer-died",), "host"),
     # What was measured, by what holds it back; the first row that fits takes the effect.
     Explains("gpu-not-visible", ("bandwidth-failed",), "host"),
     *(Explains(cause, ("bandwidth-failed",), "host") for cause in _ENDS_A_RUN),

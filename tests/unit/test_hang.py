@@ -17,7 +17,7 @@ from gpudoctor.parsers import flight_recorder
 from gpudoctor.parsers.flight_recorder import rank_of
 from gpudoctor.read.section import Section
 from tests.made_jobs import Job, entry
-from tests.support import HERE, check, findings, report
+from tests.support import FIXTURES, HERE, check, findings, report
 
 
 def work(rank: int, seq: int | None = None, enqueued: int | None = None, group: str = "0", **more: Any) -> RankWork:
@@ -151,12 +151,16 @@ def test_a_killed_process() -> None:
     # A script that ends with an error by itself is no fault of communication.
     assert subjects(Watchdog((), (), (Death(rank=3, exitcode=1, first=True, origin=HERE),))) == set()
     assert ("peer-died", "rank:3") in subjects(Watchdog((work(0, 4, 4),), (), (Death(rank=3, exitcode=1, first=True, origin=HERE),)))
+    # The rank that waited ends because it waited.
+    assert not any(slug == "peer-died" for slug, _ in subjects(Watchdog((work(3, 4, 4),), (), (Death(rank=3, exitcode=1, first=True, origin=HERE),))))
 
 
 def test_asynchronous_errors() -> None:
     lost = work(0, error="NCCL error: remote process exited or there was a network error")
     assert subjects(Watchdog((lost,))) == {("peer-died", "host")}
-    other = work(0, error="CUDA error: an illegal memory access was encountered")
+    own = work(3, error="CUDA error: an illegal memory access was encountered")
+    assert subjects(Watchdog((lost, own))) == {("cuda-error", "rank:3")}
+    other = work(0, error="NCCL error: internal error")
     assert [type(x) for x in check(CollectiveTimeout(), Watchdog((other,)))] == [CannotTell]
 
 
@@ -286,6 +290,37 @@ def test_64_dumps_in_an_archive(tmp_path: Path) -> None:
             tar.add(tmp_path / "one", f"dumps/nccl_trace_rank_{rank}")
     status, said = report("check", "--from", str(archive))
     assert status == 1 and told(said) == [("collective-timeout", "rank:37")]
+
+
+def test_a_killed_rank_explains_that_it_did_not_come(tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text(
+        Job(ranks=4, nodes=1, silent=(2,)).merged()
+        + "Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-29_18:35:22\n  host      : node0\n"
+        "  rank      : 2 (local_rank: 2)\n  exitcode  : -9 (pid: 4002)\n  error_file: <N/A>\n"
+    )
+    status, said = report("check", "--from", str(tmp_path / "job.log"))
+    assert status == 1 and told(said) == [("peer-died", "rank:2")]
+    assert said["diagnoses"][0]["explains"] == ["collective-timeout"]
+
+
+@pytest.mark.parametrize("names", [("rank0.pkl", "rank1.pkl"), ("rank0.json", "rank1.pkl"), ("rank0.json", "rank1.json")])
+def test_real_dumps(names: tuple[str, str]) -> None:
+    """PyTorch 2.11 on two GPUs: rank 1 never joined the second all_reduce."""
+    files = [str(FIXTURES / "outputs" / "flight-recorder" / f"flight-recorder-{n}") for n in names]
+    status, said = report("check", "--from", files[0], "--from", files[1])
+    assert status == 1 and told(said) == [("collective-timeout", "rank:1")]
+    assert "w at /opt/bench/scen.py:8" in said["diagnoses"][0]["summary"]
+
+
+def test_real_watchdog_lines() -> None:
+    status, said = report("check", "--from", str(FIXTURES / "outputs" / "torch-watchdog" / "two-ranks-2.11.txt"))
+    assert status == 1 and told(said) == [("collective-timeout", "rank:1")]
+    assert [n["failure"] for n in said["facts"]["nccl"]] == ["collective-timeout"]
+
+
+def test_real_answers_of_a_healthy_job() -> None:
+    status, said = report("check", "--from", str(FIXTURES / "outputs" / "ras" / "text-and-json-2.32.3.txt"))
+    assert status == 0 and said["diagnoses"] == []
 
 
 def test_a_log_that_just_ends_is_no_fault(tmp_path: Path) -> None:

@@ -1,0 +1,159 @@
+"""How a job ends other than by a time-out: processes that died, a start that not all came to, errors of the watchdog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
+from gpudoctor.checkers.nccl_causes import CUDA_ERROR, NETWORK_ERROR, PEER_DIED
+from gpudoctor.facts.hang import Death, RankWork, Watchdog
+from gpudoctor.facts.nccl import Nccl
+from gpudoctor.hang import listing, world_of
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, CannotTell, Finding, Step
+from gpudoctor.nccl_messages import classify
+
+MAX_SUBJECTS = 8
+MAX_EVIDENCE = 8
+_SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
+
+
+def deaths(watchdog: Watchdog, victims: frozenset[int], hung: bool) -> Iterator[Finding]:
+    """What the launcher saw end. SIGABRT and SIGTERM are how a watchdog and a launcher stop the others, and a rank that
+    waited ends because it waited."""
+    others = [d for d in watchdog.deaths if d.rank not in victims]
+    killed = [d for d in others if -d.exitcode in _SIGNALS]
+    first = [d for d in others if d.first and (hung or d in killed) and d.exitcode not in (-6, -15)]
+    told: set[int] = set()
+    for death in first or killed:
+        if death.rank in told or len(told) >= MAX_SUBJECTS:
+            continue
+        told.add(death.rank)
+        yield Finding(
+            PEER_DIED.slug, ERROR, f"rank:{death.rank}", _died(death), (death.at("*"),), CERTAIN if death.first else LIKELY,
+            "The job ends.", _after_death(death),
+        )  # fmt: skip
+
+
+def _died(death: Death) -> str:
+    signal = _SIGNALS.get(-death.exitcode)
+    how = f"was killed by {signal}" if signal else f"ended with exit status {death.exitcode}"
+    order = "; the launcher saw it end first" if death.first else ""
+    return f"The process of rank {death.rank}{f' on {death.host}' if death.host else ''} {how}{order}. What other ranks say follows from it."
+
+
+def _after_death(death: Death) -> tuple[Step, ...]:
+    steps = [Step(f"Read the end of the log of rank {death.rank}: the launcher shows only its exit code")]
+    if death.exitcode == -9:
+        steps.insert(0, Step("SIGKILL is mostly the kernel's memory killer; on that host", "dmesg -T | grep -iE 'out of memory|oom|killed process|Xid'"))
+    else:
+        steps.append(Step("Xids and memory errors of that host", "gpudoctor check"))
+    return tuple(steps)
+
+
+def unfinished_start(watchdog: Watchdog) -> Iterator[Finding]:
+    """A store barrier at the start counts who came: the ranks that wait say so, the missing ones cannot."""
+    waits = [a for a in watchdog.accused if a.kind == "waits" and a.world is not None and a.joined is not None]
+    if not waits:
+        return
+    world, joined = waits[0].world or 0, max(a.joined or 0 for a in waits)
+    if joined >= world:
+        return
+    came = {r for a in waits for r in a.ranks} | {w.rank for w in watchdog.works if w.rank is not None}
+    missing = sorted(set(range(min(world, 1 << 16))) - came)
+    message = f"{joined} of {world} ranks came to the start of the process group within its time."
+    if len(missing) == world - joined <= MAX_SUBJECTS:
+        for rank in missing:
+            yield Finding(
+                COLLECTIVE_TIMEOUT.slug, ERROR, f"rank:{rank}", f"{message} Rank {rank} did not.", (waits[0].at("*"),), LIKELY,
+                "The job does not start.", _start_steps(f"rank {rank}"),
+            )  # fmt: skip
+        return
+    yield Finding(
+        COLLECTIVE_TIMEOUT.slug, ERROR, "host", f"{message} Which ones did not, the input does not show.", (waits[0].at("*"),), CERTAIN,
+        "The job does not start.", _start_steps("the missing ranks"),
+    )  # fmt: skip
+
+
+def _start_steps(who: str) -> tuple[Step, ...]:
+    return (
+        Step(f"Read the log of {who} from its beginning: did the process start, and does it get the same MASTER_ADDR, WORLD_SIZE and RANK"),
+        Step("Can its host reach the first one", 'nc -vz "$MASTER_ADDR" "$MASTER_PORT"'),
+    )
+
+
+def stuck(watchdog: Watchdog) -> Iterator[Finding]:
+    """The watchdog's own thread stood still: a call into CUDA or NCCL that does not return, or Python's lock."""
+    still = [w for w in watchdog.works if w.stuck_seconds is not None]
+    if not still:
+        return
+    ranks = sorted({w.rank for w in still if w.rank is not None})
+    one = len(ranks) == 1
+    whose = f"of rank {ranks[0]}" if one else f"of ranks {listing(ranks)}" if ranks else "of a rank"
+    yield Finding(
+        COLLECTIVE_TIMEOUT.slug, ERROR, f"rank:{ranks[0]}" if one else "host",
+        f"PyTorch's watchdog {whose} made no progress for {still[0].stuck_seconds} s: a call into CUDA or NCCL does not return there, or "
+        "Python's lock is held.",
+        tuple(w.at("stuck_seconds") for w in still[:MAX_EVIDENCE]), POSSIBLE, "The job stands still until it is ended.",
+        (
+            Step("When it hangs again: where do its threads stand", "py-spy dump --native --pid PID"),
+            Step("A GPU that does not answer blocks such calls too", "gpudoctor check"),
+        ),
+    )  # fmt: skip
+
+
+def errors(watchdog: Watchdog, nccl: Nccl | None) -> Iterator[Finding | CannotTell]:
+    """An error of NCCL or CUDA that ended the watchdog: where NCCL's own log names a cause, that is the better source."""
+    failed = [w for w in watchdog.works if w.error is not None]
+    if not failed or nccl is not None and any(m.slug for m in nccl.messages):
+        return
+    slugs = [_slug_of(w) for w in failed]
+    own = [w for w, slug in zip(failed, slugs, strict=True) if slug not in (None, PEER_DIED.slug)]
+    if own:
+        # An error of its own on one rank makes remote errors on the others.
+        yield _failed(own[0], _slug_of(own[0]) or CUDA_ERROR.slug, len(failed))
+    elif PEER_DIED.slug in slugs:
+        yield _lost([w for w, slug in zip(failed, slugs, strict=True) if slug is not None], watchdog, nccl)
+    else:
+        yield CannotTell(COLLECTIVE_TIMEOUT.slug, f"no time-out: the watchdog ended because of `{(failed[0].error or '')[:160]}`")
+
+
+def _slug_of(work: RankWork) -> str | None:
+    """By NCCL's own last words where torch quotes them, else by torch's."""
+    known = classify(work.last_error) if work.last_error else None
+    if known is not None and known[0].slug in (PEER_DIED.slug, NETWORK_ERROR.slug, CUDA_ERROR.slug):
+        return known[0].slug
+    text = f"{work.error} {work.last_error}".lower()
+    if "remote process exited" in text or "ncclremoteerror" in text or "connection closed by remote peer" in text:
+        return PEER_DIED.slug
+    return CUDA_ERROR.slug if "cuda" in text else None
+
+
+def _failed(work: RankWork, slug: str, ranks: int) -> Finding:
+    who = f"rank {work.rank}" if work.rank is not None else "a rank"
+    return Finding(
+        slug, ERROR, f"rank:{work.rank}" if work.rank is not None else "host",
+        f"The watchdog of {who} ended because of an error, not of a time-out: {(work.last_error or work.error or '')[:200]}"
+        + (f" ({ranks} ranks report one; this is the first)" if ranks > 1 else ""),
+        (work.at("error"),), LIKELY, "The job ends.",
+        (
+            Step(f"Xids and the state of the GPU on the host of {who}", "gpudoctor check"),
+            Step("CUDA reports an error late; to see the call that failed", "CUDA_LAUNCH_BLOCKING=1 NCCL_DEBUG=INFO", "reversible"),
+        ),
+    )  # fmt: skip
+
+
+def _lost(gone: list[RankWork], watchdog: Watchdog, nccl: Nccl | None) -> Finding:
+    told = {w.rank for w in gone if w.rank is not None}
+    world = world_of(nccl, watchdog)
+    silent = set(range(world)) - told - {w.rank for w in watchdog.works} if world is not None else set()
+    named = len(silent) == 1
+    return Finding(
+        PEER_DIED.slug, ERROR, f"rank:{min(silent)}" if named else "host",
+        f"NCCL on {'rank' if len(told) == 1 else 'ranks'} {listing(told) if told else '?'} lost another rank"
+        + (f": rank {min(silent)} is the one that says nothing." if named else ". Which one went first, its own log shows."),
+        tuple(w.at("error") for w in gone[:MAX_EVIDENCE]), LIKELY if named else POSSIBLE, "The job ends.",
+        (
+            Step("Find the log whose error has the earliest time; lines of connections that closed are consequences"),
+            Step("Ask NCCL for its own words next time", "NCCL_DEBUG=INFO", "reversible"),
+        ),
+    )  # fmt: skip
