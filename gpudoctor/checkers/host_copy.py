@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import median
 from typing import ClassVar
 
 from gpudoctor import pcie
@@ -12,6 +11,7 @@ from gpudoctor.facts.bandwidth import HostCopies, HostCopy
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactView
+from gpudoctor.median import median
 from gpudoctor.model import CERTAIN, ERROR, WARNING, CannotTell, Cause, Finding, Gain, Step, Threshold
 
 _PACKETS = "healthy links reach 78 to 87 % of the rate after line coding (Gen3 12.3, Gen5 55 GB/s); below is our choice"

@@ -11,11 +11,10 @@ from gpudoctor.checkers.nccl_env import P2P_DISABLED_ENV
 from gpudoctor.checkers.nccl_view import VIEW_FACTS, Ranks, between, could_peer, gpu_of, inside, level, named, pair_of
 from gpudoctor.checkers.traffic import can_peer
 from gpudoctor.facts.gpu import Gpus
-from gpudoctor.facts.nccl import Nccl, NcclComm
+from gpudoctor.facts.nccl import Nccl, NcclComm, kind_of
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Cpu, Settings
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, POSSIBLE, WARNING, CannotTell, Evidence, Finding, Step
-from gpudoctor.parsers.nccl_lines import kind_of
 
 _OWN = (GDR_OFF, SOCKET_FALLBACK, P2P_NOT_USED, SPLIT_HOST)
 _COST_SHM = "28 instead of 328 GB/s all-reduce, measured on two H200 with NVLink"

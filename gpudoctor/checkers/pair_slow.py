@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import median
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
@@ -13,6 +12,7 @@ from gpudoctor.facts.bandwidth import Bandwidth, PairRate, PairRates
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.topology import Pairs
+from gpudoctor.median import median
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, WARNING, CannotTell, Cause, Evidence, Finding, Gain, Step, Threshold
 from gpudoctor.record import KeyedRecord
 

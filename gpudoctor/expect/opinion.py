@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from statistics import median
-
 from gpudoctor.facts.bandwidth import BandwidthRow, BandwidthRun
+from gpudoctor.median import median
 from gpudoctor.model import ERROR, WARNING, Threshold
 from gpudoctor.record import KeyedRecord, replace
 

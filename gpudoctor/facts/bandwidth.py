@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from statistics import median
 from typing import Any, ClassVar
 
 from gpudoctor.facts.base import Contradiction, Entry, Fact
+from gpudoctor.median import median
 from gpudoctor.record import EMPTY, KeyedRecord
 
 # busbw = algbw x factor(n), n ranks (nccl-tests doc/PERFORMANCE.md). The three families, by what their factor is.

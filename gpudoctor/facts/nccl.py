@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -201,3 +202,8 @@ class Nccl(Fact):
             seen,
             counts,
         )
+
+
+def kind_of(via: str) -> str:
+    """Transport without the adapter's number: `NET/IB/3/GDRDMA` -> `NET/IB/GDRDMA`."""
+    return re.sub(r"^(NET/[^/]+)/\d+", r"\1", via)

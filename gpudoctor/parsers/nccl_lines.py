@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from gpudoctor.facts.nccl import Diagnostic, Nccl, NcclMessage
+from gpudoctor.facts.nccl import Diagnostic, Nccl, NcclMessage, kind_of
 from gpudoctor.model import Evidence
 from gpudoctor.nccl_messages import HARMLESS, Family, classify
 from gpudoctor.parsers.nccl_state import Comm, Pairs, Proc
@@ -465,7 +465,3 @@ def _via(raw: bytes) -> str:
         return "SHM"
     return re.sub(r"/(\d+)\(\d+\)", r"/\1", raw.decode("utf-8", "replace"))
 
-
-def kind_of(via: str) -> str:
-    """Transport without the adapter's number: `NET/IB/3/GDRDMA` -> `NET/IB/GDRDMA`."""
-    return re.sub(r"^(NET/[^/]+)/\d+", r"\1", via)

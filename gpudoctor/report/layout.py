@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable
 
 from gpudoctor.model import ERROR, NOTE, WARNING
@@ -44,6 +43,8 @@ def labelled(label: str, text: str, style: Style) -> list[str]:
 
 def hanging(first: str, rest: str, text: str, style: Style) -> list[str]:
     """Words wrapped at the width; a word that is longer (a command, a path) stays whole, so that it can be copied."""
+    import textwrap  # not needed for JSON
+
     lines = textwrap.wrap(
         style.plain(text),
         width=style.width,

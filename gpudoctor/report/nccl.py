@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpudoctor.facts.nccl import Graph, Nccl, NcclComm
+from gpudoctor.facts.nccl import Graph, Nccl, NcclComm, kind_of
 from gpudoctor.facts.store import FactStore
 from gpudoctor.report.layout import Style, counted, hanging, spans
 
@@ -67,8 +67,6 @@ def _channels(comm: NcclComm) -> str:
 
 def _transports(comm: NcclComm) -> str:
     """`0-1 P2P/CUMEM`, or per kind how many pairs."""
-    from gpudoctor.parsers.nccl_lines import kind_of
-
     if comm.truncated:
         return "transports: " + ", ".join(f"{via} {n} pairs" for via, n in _summed(comm.counts.items()))
     kinds: dict[str, list[tuple[int, int]]] = {}
@@ -84,8 +82,6 @@ def _transports(comm: NcclComm) -> str:
 
 
 def _summed(items: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    from gpudoctor.parsers.nccl_lines import kind_of
-
     out: dict[str, int] = {}
     for via, number in items:
         out[kind_of(via)] = out.get(kind_of(via), 0) + number
