@@ -8,50 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
 
 from gpudoctor.cpulist import render
-from gpudoctor.facts.hang import Call, FlightRecorder, Frame, GroupStatus, RankWork, Watchdog
+from gpudoctor.facts.hang import FlightRecorder, Watchdog
 from gpudoctor.facts.nccl import Nccl
-from gpudoctor.model import CERTAIN, LIKELY, POSSIBLE, Evidence
-from gpudoctor.record import KeyedRecord
+from gpudoctor.hang_views import Table, View, add_dumps, tables_of
+from gpudoctor.model import CERTAIN, LIKELY, POSSIBLE
+from gpudoctor.record import KeyedRecord, replace
 
-# Collectives in which every rank must give the same sizes; elsewhere a root, or uneven parts, may differ.
-_EVEN = frozenset(
-    ("allreduce", "reduce", "broadcast", "allgather", "allgatherbase", "reducescatter", "reducescatterbase", "allreducecoalesced")
-)
 # How a suspect stands out. The order is that of trust.
 BEHIND, AHEAD, MISMATCH, EARLIER, NOT_STARTED, SILENT, UNKNOWN, ALL_IN = (
     "behind", "ahead", "mismatch", "earlier", "not started", "silent", "unknown", "all in",
 )  # fmt: skip
-
-
-class Signature(NamedTuple):
-    """What a rank called. Compared between ranks; None matches everything, and a log's sizes any dump's."""
-
-    op: str | None
-    sizes: str | None
-    source: str = "log"
-
-    def fits(self, other: Signature) -> bool:
-        same = self.op is None or other.op is None or _plain(self.op) == _plain(other.op)
-        return same and (self.source != other.source or self.sizes is None or other.sizes is None or self.sizes == other.sizes)
-
-
-class View(NamedTuple):
-    """What is known of one rank in one process group."""
-
-    rank: int
-    enqueued: int | None = None
-    completed: int | None = None
-    waits_in: int | None = None  # number of the first collective that it called and that did not end
-    waited_ms: int | None = None
-    timed_out: bool = False
-    signature: Signature | None = None  # of that collective
-    started: bool | None = None  # its kernel runs; None where torch does not measure it
-    frames: tuple[Frame, ...] = ()  # of that collective, or of the last one called
-    calls: Mapping[int, Signature] = {}  # noqa: RUF012 (never written to)
-    evidence: tuple[Evidence, ...] = ()
 
 
 class Hang(KeyedRecord):
@@ -102,43 +70,14 @@ def world_of(nccl: Nccl | None, watchdog: Watchdog | None) -> int | None:
     return max(sizes, default=None)
 
 
-class _Table:
-    """Views of one process group, by rank."""
-
-    def __init__(self, group: str) -> None:
-        self.group = group
-        self.name: str | None = None
-        self.members: tuple[int, ...] | None = None
-        self.views: dict[int, View] = {}
-        self.overall = True
-
-    def add(self, view: View) -> None:
-        known = self.views.get(view.rank)
-        self.views[view.rank] = view if known is None else _merged(known, view)
-
-
-def _merged(a: View, b: View) -> View:
-    """`a` with what only `b` knows."""
-    values: dict[str, Any] = {}
-    for name in ("enqueued", "completed", "waits_in", "waited_ms", "signature", "started"):
-        values[name] = getattr(a, name) if getattr(a, name) is not None else getattr(b, name)
-    return a._replace(
-        **values,
-        timed_out=a.timed_out or b.timed_out,
-        frames=a.frames or b.frames,
-        calls=a.calls or b.calls,
-        evidence=tuple(dict.fromkeys((*a.evidence, *b.evidence))),
-    )
-
-
 def hangs(watchdog: Watchdog | None, recorder: FlightRecorder | None, world: int | None = None) -> tuple[Hang, ...]:
     """Every hang that the sources show, causes before consequences. world: ranks of the whole job, where known."""
     out: list[Hang] = []
     runs = sorted({w.run for w in watchdog.works}) if watchdog is not None else []
     for run in runs or [0]:
-        tables = _tables([w for w in watchdog.works if w.run == run] if watchdog is not None else [])
+        tables = tables_of([w for w in watchdog.works if w.run == run] if watchdog is not None else [])
         if run == 0 and recorder is not None:
-            _add_dumps(tables, recorder)
+            add_dumps(tables, recorder)
         heard = {rank for table in tables.values() if table.overall for rank in table.views}
         for table in tables.values():
             found = _judge(table, world, heard, watchdog, run)
@@ -148,89 +87,7 @@ def hangs(watchdog: Watchdog | None, recorder: FlightRecorder | None, world: int
     return _chained(out)
 
 
-def _tables(works: Iterable[RankWork]) -> dict[str, _Table]:
-    tables: dict[str, _Table] = {}
-    works = list(works)
-    local = {w.group or "0" for w in works if w.rank is None and w.group_rank is not None}
-    for work in works:
-        key = work.group or "0"
-        rank = work.group_rank if key in local else work.rank
-        table = tables.setdefault(key, _Table(key))
-        table.name = table.name or work.group_name
-        table.overall = key not in local
-        waits = work.timed_out is True or work.seq is not None and work.error is None
-        if rank is None:
-            continue
-        table.add(
-            View(
-                rank=rank,
-                enqueued=work.last_enqueued,
-                completed=work.last_completed,
-                waits_in=work.seq if waits else None,
-                waited_ms=work.ran_ms if work.ran_ms is not None else work.timeout_ms if waits else None,
-                timed_out=work.timed_out is True,
-                signature=_signature(work) if waits and work.op else None,
-                frames=work.frames or (),
-                evidence=tuple(dict.fromkeys(work.at(f) for f in ("timed_out", "last_enqueued"))),
-            )
-        )
-    return tables
-
-
-def _signature(work: RankWork) -> Signature:
-    counts = [str(n) for n in (work.numel_in, work.numel_out) if n is not None]
-    return Signature(work.op, " ".join(counts) or work.shape if _even(work.op) else None)
-
-
-def _even(op: str | None) -> bool:
-    return op is not None and _plain(op) in _EVEN
-
-
-def _plain(op: str) -> str:
-    """ALLREDUCE in a log is all_reduce in a dump."""
-    return op.lower().replace("_", "")
-
-
-def _add_dumps(tables: dict[str, _Table], recorder: FlightRecorder) -> None:
-    for dump in recorder.dumps:
-        if dump.rank is None:
-            continue
-        for group in dict.fromkeys((*dump.groups, *(c.group for c in dump.calls))):
-            table = tables.setdefault(group, _Table(group))
-            if not table.overall:
-                continue
-            status = dump.groups.get(group, GroupStatus(None, None, None, None, None))
-            table.name = table.name or status.name
-            table.members = table.members or status.ranks
-            table.add(_of_dump(dump.rank, status, [c for c in dump.calls if c.group == group and c.seq > 0]))
-
-
-def _of_dump(rank: int, status: GroupStatus, calls: list[Call]) -> View:
-    ended = status.last_completed if status.last_completed is not None else 0
-    open_ = [c for c in calls if c.state in ("scheduled", "started") and c.seq > ended]
-    first = min(open_, key=lambda c: c.seq, default=None)
-    last = max(calls, key=lambda c: c.seq, default=None)
-    shown = first or last
-    return View(
-        rank=rank,
-        enqueued=status.last_enqueued if status.last_enqueued is not None else last.seq if last else 0 if status.name else None,
-        completed=status.last_completed,
-        waits_in=first.seq if first else None,
-        waited_ms=None,
-        signature=_called(first) if first else None,
-        started=first.state == "started" if first else None,
-        frames=shown.frames if shown else (),
-        calls={c.seq: _called(c) for c in calls},
-        evidence=(shown.at("*"),) if shown else (),
-    )
-
-
-def _called(call: Call) -> Signature:
-    sizes = " > ".join(s for s in (call.sizes_in, call.sizes_out) if s) or None
-    return Signature(call.op, f"{sizes} {call.dtypes or ''}".strip() if sizes and _even(call.op) else None, "dump")
-
-
-def _judge(table: _Table, world: int | None, heard: set[int], watchdog: Watchdog | None, run: int) -> Hang | None:
+def _judge(table: Table, world: int | None, heard: set[int], watchdog: Watchdog | None, run: int) -> Hang | None:
     views = table.views
     waiting = [v for v in views.values() if v.waits_in is not None or v.timed_out]
     if not waiting:
@@ -263,11 +120,11 @@ def _judge(table: _Table, world: int | None, heard: set[int], watchdog: Watchdog
     )
 
 
-def _is_default(table: _Table) -> bool:
+def _is_default(table: Table) -> bool:
     return table.group == "0" or table.name == "default_pg"
 
 
-def _named_by_torch(watchdog: Watchdog | None, seq: int | None, table: _Table, run: int) -> tuple[int, ...]:
+def _named_by_torch(watchdog: Watchdog | None, seq: int | None, table: Table, run: int) -> tuple[int, ...]:
     """Ranks that torch's own desync report or barrier names."""
     if watchdog is None or run or not _is_default(table):
         return ()
@@ -353,8 +210,6 @@ def _swapped(views: Mapping[int, View], suspects: frozenset[int], seq: int | Non
 
 def _chained(found: list[Hang]) -> tuple[Hang, ...]:
     """A suspect that waits itself in another group is a victim there: that group's hang comes first and is the cause."""
-    from gpudoctor.record import replace
-
     out = []
     for hang in found:
         others = [
