@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpudoctor.bandwidth.torch_engine import _Heard, memory_needed
+from gpudoctor.bandwidth.events import Heard
+from gpudoctor.bandwidth.torch_engine import memory_needed
 from gpudoctor.bandwidth.work import Measured, Target, Work
 
 GPUS = tuple(Target(index=i, uuid=f"GPU-{i}", bdf=f"0000:0{i}:00.0", name="H200") for i in (1, 3))
@@ -22,7 +23,7 @@ def row(rank: int, size: int, times: list[float], in_place: bool = False, task: 
 
 
 def heard(events: list[dict[str, Any]], last: str | None = None, hung: str | None = None, **changes: Any) -> Measured:
-    one = _Heard(work(**changes))
+    one = Heard(work(**changes))
     for event in events:
         one._take(event, lambda what, share: None)
     one.hung = hung
