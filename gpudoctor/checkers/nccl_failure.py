@@ -25,7 +25,7 @@ from gpudoctor.checkers.visibility import GPU_NOT_VISIBLE
 from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage
 from gpudoctor.facts.nccl_join import root
 from gpudoctor.facts.store import FactView
-from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, CannotTell, Cause, Evidence, Finding, Step
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, Cause, Evidence, Finding, Step
 from gpudoctor.nccl_messages import HARMLESS, PEER, family
 
 _OWN = (NO_INTERFACE, DUPLICATE_GPU, RANK_MISMATCH, PEER_DIED, NETWORK_ERROR, CUDA_ERROR)
@@ -57,15 +57,10 @@ class NcclFailure(BaseChecker):
 
     name: ClassVar[str] = "nccl-failure"
     causes: ClassVar[tuple[Cause, ...]] = (*_OWN, SHM, MEMLOCK, FABRIC, UNSUPPORTED, VERSION_MISMATCH, GPU_NOT_VISIBLE, NCCL_ENV)
-    wants = (Nccl,)
+    needs = (Nccl,)
 
-    def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
-        nccl = facts.get(Nccl)
-        if nccl is None:
-            for cause in _OWN:
-                yield CannotTell(cause.slug, f"needs {facts.why_missing(Nccl)}")
-            return
-        for job in _jobs(nccl):
+    def check(self, facts: FactView) -> Iterator[Finding]:
+        for job in _jobs(facts[Nccl]):
             messages = [m for c in job for m in c.messages if m.tier < _ENDED]
             first = root(messages)
             if first is None:

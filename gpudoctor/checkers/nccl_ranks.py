@@ -45,12 +45,11 @@ class NcclRanks(BaseChecker):
 
     name: ClassVar[str] = "nccl-ranks"
     causes = (RANK_MISMATCH, VERSION_MISMATCH, NCCL_ENV, UNSUPPORTED, NUMA_MISMATCH, PHB, SYS)
-    wants = (Nccl, Settings, Nics, *VIEW_FACTS)
+    needs = (Nccl,)
+    wants = (Settings, Nics, *VIEW_FACTS)
 
     def check(self, facts: FactView) -> Iterator[Finding]:
-        nccl = facts.get(Nccl)
-        if nccl is None:
-            return
+        nccl = facts[Nccl]
         for comm in nccl:
             yield from _environment(comm, nccl)
             yield from _versions(comm, facts)

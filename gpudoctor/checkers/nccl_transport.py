@@ -13,10 +13,9 @@ from gpudoctor.checkers.traffic import can_peer
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.nccl import Nccl, NcclComm, kind_of
 from gpudoctor.facts.store import FactView
-from gpudoctor.facts.system import Cpu, Settings
+from gpudoctor.facts.system import Settings
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, POSSIBLE, WARNING, CannotTell, Evidence, Finding, Step
 
-_OWN = (GDR_OFF, SOCKET_FALLBACK, P2P_NOT_USED, SPLIT_HOST)
 _COST_SHM = "28 instead of 328 GB/s all-reduce, measured on two H200 with NVLink"
 _COST_TCP = "3 GB/s all-reduce instead of 28 over shared memory and 328 over NVLink, measured on two H200"
 
@@ -25,15 +24,12 @@ class NcclTransport(BaseChecker):
     """Every communicator by itself; what the host's own facts say decides what could have been."""
 
     name: ClassVar[str] = "nccl-transport"
-    causes = (*_OWN, P2P_DISABLED_ENV)
-    wants = (Nccl, Settings, Cpu, *VIEW_FACTS)
+    causes = (GDR_OFF, SOCKET_FALLBACK, P2P_NOT_USED, SPLIT_HOST, P2P_DISABLED_ENV)
+    needs = (Nccl,)
+    wants = (Settings, *VIEW_FACTS)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
-        nccl = facts.get(Nccl)
-        if nccl is None:
-            for cause in _OWN:
-                yield CannotTell(cause.slug, f"needs {facts.why_missing(Nccl)}")
-            return
+        nccl = facts[Nccl]
         said: set[tuple[str, str, str]] = set()
         for comm in nccl:
             ranks = Ranks(comm)

@@ -56,7 +56,7 @@ def markdown(plugins: Plugins) -> str:
 def needs(plugins: Plugins, cause: Cause) -> str:
     """Which facts the checks of this cause need, with a command that shows each."""
     kinds = dict.fromkeys(
-        kind for c in plugins.checkers if any(x.slug == cause.slug for x in c.causes) for kind in ((*c.needs, *c.any_of) or c.wants[:1])
+        kind for c in plugins.checkers if any(x.slug == cause.slug for x in c.causes) for kind in (*c.needs, *c.any_of)
     )
     words = [f"{k.label} ({k.hint})" if k.hint else k.label for k in kinds]
     return "; ".join(words) if words else "nothing in particular"

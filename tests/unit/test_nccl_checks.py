@@ -241,8 +241,3 @@ def test_two_failed_jobs_in_one_input_are_two_findings() -> None:
 
     found = say(failing(1, 11, "Cuda failure 'out of memory'") + failing(2, 22, "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000"))
     assert {"cuda-error", "duplicate-gpu"} <= set(found)
-
-
-def test_without_a_log_nothing_is_called_healthy() -> None:
-    said = check(NcclFailure()) + check(NcclTransport())
-    assert said and all(isinstance(s, CannotTell) and s.reason.startswith("needs ") for s in said)
