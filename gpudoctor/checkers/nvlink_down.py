@@ -251,7 +251,7 @@ def _from_matrix(fault: MatrixFault, known: dict[int, Card], aside: str) -> Find
         fault.evidence,
         fault.confidence,
         cost=_cost(card, fault.down, fault.up) if fault.down else None,
-        remediation=(look, *(repair_steps(card, fault.switched) if card.required else _reseat(card))),
+        remediation=(look, *(repair_steps(card, fault.switched) if card.required or fault.switched else _reseat(card))),
     )
 
 

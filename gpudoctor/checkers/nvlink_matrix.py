@@ -13,6 +13,10 @@ from gpudoctor.record import Record
 # No V100 pair has more than three direct links (six behind switches), so counts that differ below this prove nothing
 # unless the part is known: a cube mesh mixes NV1 and NV2.
 _CUBE_MESH_MAX = 3
+# The most NVLinks a GPU has (Hopper, Blackwell). A mesh that would take more of each GPU goes through NVSwitches, and those
+# stand on boards of these sizes (HGX and DGX; 16 are two boards).
+_MOST_LINKS = 18
+_BOARD_SIZES = (8, 16)
 
 
 class MatrixFault(Record):
@@ -180,7 +184,9 @@ def _outsiders(
     for gpu in sorted(outside):
         card = known[gpu]
         own = [p for p in pairs if gpu in (p.a, p.b) and p.path is not None and {p.a, p.b} <= ends | {gpu}]
-        if not card.required or len(own) < len(ends):
+        whole_board = len(ends) not in _BOARD_SIZES and len(ends) + len(outside) in _BOARD_SIZES
+        unnamed = card.kind is None and usual * (len(ends) - 1) > _MOST_LINKS and whole_board
+        if not (card.required or unnamed) or len(own) < len(ends):
             continue
         links = card.part.links if card.part is not None else None
         # In a V100 cube two of its quads meet by single links, so a GPU of the other quad has none to these.
@@ -195,7 +201,7 @@ def _outsiders(
             tuple(p.at("path") for p in own),
             LIKELY,
             links,
-            switched=links is not None and usual >= links - 2,
+            switched=unnamed or links is not None and usual >= links - 2,
         )
 
 

@@ -12,6 +12,7 @@ from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.facts.store import FactView
 from gpudoctor.model import ERROR, NOTE, WARNING, CannotTell, Cause, Finding
+from gpudoctor.pattern import lazy
 
 XID = Cause(
     "GD104", "xid", "The driver or an NVSwitch logged an error (Xid, SXid)",
@@ -28,6 +29,7 @@ XID = Cause(
 
 _ERRORS = frozenset(("memory", "link", "gpu-hardware", "fallen-off", "switch-fatal", "always-fatal"))
 _SWITCH = ("sxid", "nvswitch")
+_PREVIOUS = lazy(r"caused by previous Xid (\d{1,5})\b")
 
 
 class Xid(BaseChecker):
@@ -44,8 +46,31 @@ class Xid(BaseChecker):
             groups.setdefault((event.kind, event.bdf, event.code), []).append(event)
         for events in groups.values():
             yield _finding(events, facts.get(Gpus))
+        yield from _only_named(groups, facts.get(Gpus))
         if not groups and facts.recorded:
             yield CannotTell(XID.slug, "the lines of the kernel log at hand hold no Xid, but they may not be the whole log")
+
+
+def _only_named(
+    groups: dict[tuple[str, str | None, int | None], list[KernelEvent]], gpus: Gpus | None
+) -> Iterator[Finding]:
+    """`Xid … 45, … caused by previous Xid 149`: the cause is told even where its own line is not in the excerpt."""
+    named: dict[tuple[str | None, int], list[KernelEvent]] = {}
+    for event in (e for events in groups.values() for e in events):
+        cause = _PREVIOUS.search(event.text)
+        if cause is not None and ("xid", event.bdf, int(cause[1])) not in groups:
+            named.setdefault((event.bdf, int(cause[1])), []).append(event)
+    for (_, code), events in named.items():
+        known = xids.lookup("xid", code)
+        live = any(not e.stale for e in events)
+        yield Finding(
+            XID.slug,
+            NOTE if not live or known.family == "application" else ERROR if known.family in _ERRORS else WARNING,
+            _subject(events[0]),
+            f"{_who(events[0], gpus)}: Xid {code}, named as the cause by a later line while its own is not in the input: {known.meaning}.",
+            (events[0].at("text"),),
+            remediation=steps(known.remedy, events[0].bdf, ()),
+        )
 
 
 def severity(events: list[KernelEvent]) -> str:

@@ -111,10 +111,11 @@ def _streams(events: list[KernelEvent]) -> list[list[KernelEvent]]:
 
 def _event(section: Section, line: Line, kind: str, found: re.Match[str], address: str | None, **more: Any) -> KernelEvent:
     """`text` is the message without what stands before it, so that one line in two logs is seen to be one."""
+    text = line.text[found.start() :].strip()
     return KernelEvent(
         kind=kind,
         bdf=bdf.normalise(address) if address else None,
-        text=line.text[found.start() :].strip(),
+        text=text.rstrip("0123456789") if line.cut else text,  # a number at the end of a cut line may go on
         origin={"*": section.at(line)},
         **more,
     )

@@ -15,6 +15,7 @@ FAILURE = lazy(
     r"NVIDIA-SMI has failed|(?:couldn't|could not) communicate with the NVIDIA driver|Failed to initialize NVML"
     r"|Driver/library version mismatch|NVIDIA-SMI couldn't find|Failed to properly shut down NVML"
 )
+_ALONE = lazy(r"^\s*[A-Za-z][^\[\]:]*(?:$|[:.])")
 _WORDS = ("NVIDIA", "NVML", "Driver/library", "device handle", "infoROM")  # one of them stands in each such line
 _NONE_FOUND = lazy(r"^\s*No devices were found", re.I)
 # `… for GPU 0000:04:00.0: Unknown Error`, `GPU3: 0000:5F:00.0: GPU is lost.  Reboot …`, `GPU2: Unknown Error`
@@ -33,12 +34,16 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
 def failures(section: Section) -> Iterator[Fact]:
     """Facts of the failure lines in one output; nothing where there are none."""
     silent: list[Line] = []
+    said: list[str] = []
     lost: list[Gpu] = []
     for line in section:
         if not any(word in line.text for word in _WORDS):
             continue
-        if FAILURE.search(line.text):
+        failure = FAILURE.search(line.text)
+        if failure is not None:
             silent.append(line)
+            # What a launcher or a log put before nvidia-smi's words is none of them.
+            said.append(" ".join(line.text[0 if _ALONE.match(line.text) else failure.start() :].split()))
         handle = _HANDLE.search(line.text)
         if handle is not None and not line.cut:
             lost.append(
@@ -53,8 +58,7 @@ def failures(section: Section) -> Iterator[Fact]:
         if inforom is not None:
             lost.append(Gpu(bdf=normalise(inforom["bdf"]), inforom_corrupted=True, origin={"*": section.at(line)}))
     if silent:
-        words = " ".join(" ".join(line.text.split()) for line in silent)
-        yield Driver(DriverEntry(failure=words[:400], origin={"*": section.at(silent[0])}))
+        yield Driver(DriverEntry(failure=" ".join(said)[:400], origin={"*": section.at(silent[0])}))
     if lost:
         yield Gpus(tuple(lost), complete=False)
     elif any(_NONE_FOUND.match(line.text) for line in section):

@@ -194,8 +194,8 @@ def _pcie_only(command: str | None, matrix: Matrix) -> bool:
 def _p2p_field(command: str | None) -> str:
     words = (command or "").split()
     for flag, capability in zip(words, words[1:], strict=False):
-        if flag in ("-p2p", "--p2pstatus") and capability in _CAPABILITY:
-            return _CAPABILITY[capability]
+        if flag in ("-p2p", "--p2pstatus") and capability[:1] in _CAPABILITY:
+            return _CAPABILITY[capability[:1]]  # `-p2p rw` shows what `-p2p r` shows
     return "p2p_unstated"
 
 

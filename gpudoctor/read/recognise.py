@@ -20,7 +20,7 @@ _PROMPT_HINT = r"@[\w.-]+[\s:][^$#%\n]{0,120}[$#%] "
 _PROGRAMS = r"(?:nvidia-smi|lspci|numactl|lscpu|df|ulimit|lsmod|ibstat|ibv_devinfo|ibstatus|dmesg|env|printenv|cat)"
 # The command stands on a line of its own (nvidia-bug-report, `==> FILE <==` of head and tail) or in a sentence.
 _BARE = re.compile(rf"^\s*(?:sudo\s+)?(?:/\w+){{0,4}}/?(?P<command>{_PROGRAMS}\b(?:\s+\S+){{0,12}})\s*$")
-_NAMED = re.compile(r"(?P<command>\bnvidia-smi(?: +[-\w./=,*]+){1,12}|\blspci -\w[-\w .:]{0,80}|(?<===> )/\S+)")
+_NAMED = re.compile(r"(?P<command>\bnvidia-smi(?: +[-\w./=,*]+){1,12}|(?<!nvidia-smi )\btopo -p2p \w{1,5}|\blspci -\w[-\w .:]{0,80}|(?<===> )/\S+)")
 _SEVERAL = re.compile(r"\s*(?:;|&&|\|\|)\s*")
 MAX_DISTANCE = 8  # lines between a command and its output
 # Which commands can have printed an output that its command explains; any can for the kinds not named here.
@@ -233,7 +233,7 @@ class Recogniser(Passing):
         if bare is not None:
             self._note(bare["command"], number)
             return True
-        if "nvidia-smi " in text or "lspci " in text or "==> /" in text:
+        if "nvidia-smi " in text or "lspci " in text or "topo -p2p " in text or "==> /" in text:
             for named in _NAMED.finditer(text[:400]):
                 self._note(named["command"], number)
         return False

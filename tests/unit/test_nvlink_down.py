@@ -298,3 +298,26 @@ def test_display_card_is_left_out_and_said():
     states = listing((A100, "1" * 11 + "0"), ("NVIDIA DGX Display", ""))
     found = findings(NvLinkDown(), states)["nvlink-down", "gpu:0"]
     assert "GPU1" in found.message and "display" in found.message
+
+
+# --- parts that nothing names
+
+
+def test_unnamed_gpus_left_out_of_a_switched_mesh():
+    """Seven GPUs with NV18 to each other sit on a board of eight."""
+    rows = [" ".join("SYS" if 2 in (a, b) else "NV18" for b in range(a + 1, 8)) for a in range(7)]
+    found = findings(NvLinkDown(), matrix(rows))
+    assert [(key[1], f.severity, f.confidence) for key, f in found.items()] == [("gpu:2", "error", "likely")]
+    steps = " ".join(s.step for f in found.values() for s in f.remediation)
+    assert "bridge home" not in steps
+
+
+@pytest.mark.parametrize(
+    ("size", "cell"),
+    [(5, "NV4"), (5, "NV18"), (9, "NV12"), (4, "NV2")],
+    ids=["four by direct links and a display", "no board of five", "a whole board and a card", "two bridges"],
+)
+def test_unnamed_gpus_beside_a_mesh_by_design(size, cell):
+    last = size - 1
+    rows = [" ".join("SYS" if b == last else cell for b in range(a + 1, size)) for a in range(last)]
+    assert not findings(NvLinkDown(), matrix(rows))

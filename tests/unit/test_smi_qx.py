@@ -219,3 +219,11 @@ def test_recognition_between_prose_and_without_an_end() -> None:
     # A document whose end is missing must not swallow the next output.
     after = text[: text.index("<fan_speed>")] + "\n$ nvidia-smi topo -m\n\tGPU0\tGPU1\nGPU0\t X \tNV2\nGPU1\tNV2\t X \n"
     assert [s.kind for s in recognise(after)] == ["smi-qx", "smi-topo"]
+
+
+def test_a_log_before_the_drivers_words_is_none_of_them():
+    text = "[task 2025-07-01T05:06:30.005+00:00] [nvidia-smi(stdout)] Failed to initialize NVML: Driver/library version mismatch\n"
+    (driver,) = parse("smi-failure", text)  # synthetic
+    assert driver.entry.failure == "Failed to initialize NVML: Driver/library version mismatch"
+    (driver,) = parse("smi-failure", "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n")
+    assert driver.entry.failure == "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."

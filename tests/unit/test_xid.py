@@ -88,6 +88,21 @@ def test_the_gpus_name_and_the_drivers_wish_are_in_the_message() -> None:
     assert "(GPU Reset Required)" in finding.message
 
 
+def test_the_cause_that_only_a_later_line_names() -> None:
+    follows = event(45, text="NVRM: Xid (PCI:0000:41:00): 45, pid=7, name=python3, Ch 00000001 caused by previous Xid 149")
+    said = [f for f in check(Xid(), log(follows, follows)) if not isinstance(f, CannotTell)]
+    assert [(f.severity, "Xid 149" in f.message, "named as the cause" in f.message) for f in said] == [
+        (NOTE, False, False),
+        (ERROR, True, True),
+    ]
+    # Its own line tells more; the mention adds nothing then, nor does a fault of a program.
+    assert len(check(Xid(), log(follows, event(149)))) == 2
+    program = event(45, text="Xid (PCI:0000:41:00): 45, Ch 1 caused by previous Xid 31")
+    assert {f.severity for f in check(Xid(), log(program)) if not isinstance(f, CannotTell)} == {NOTE}
+    old = event(45, text=follows.text, stale=True)
+    assert {f.severity for f in check(Xid(), log(old)) if not isinstance(f, CannotTell)} == {NOTE}
+
+
 def test_silence_of_an_excerpt_proves_nothing() -> None:
     load = KernelEvent(kind="driver-load", origin=HERE)
     (said,) = check(Xid(), log(load))
