@@ -64,6 +64,7 @@ class NcclFailure(BaseChecker):
             messages = [m for c in job for m in c.messages if m.tier < _ENDED]
             first = root(messages)
             if first is None:
+                yield from _never_met(job)
                 continue
             by_slug = [m for m in messages if m.slug == first.slug and m.tier <= max(first.tier, 1)] or [first]
             yield _finding(first, by_slug, [m for m in messages if m not in by_slug], job)
@@ -96,6 +97,25 @@ def _jobs(nccl: Nccl) -> list[list[NcclComm]]:
     if not named and len(loose) > 1:
         return [[c for j in loose for c in j[1]]]
     return [j[1] for j in jobs]
+
+
+def _never_met(job: list[NcclComm]) -> Iterator[Finding]:
+    """Attempts to connect that go on to the log's end. Where init was completed later they were only early."""
+    tries = [m for c in job for m in c.messages if m.family == "retrying"]
+    if sum(m.times for m in tries) < 3 or any(r.completed for c in job for r in c.ranks) or any(c.transports for c in job):
+        return
+    last = tries[-1]
+    known = family("retrying")
+    yield Finding(
+        NETWORK_ERROR.slug,
+        ERROR,
+        "host",
+        f"{who(last, _rank(last, job)).capitalize()} tried to connect to a peer again and again, and no communicator was built. {known.meaning if known else ''}",
+        (last.at("text"),),
+        POSSIBLE,
+        "the job does not start",
+        (*((Step(known.remedy),) if known else ()), *_COMMANDS["network-error"][:1]),
+    )
 
 
 def _rank(message: NcclMessage, job: Iterable[NcclComm]) -> int | None:

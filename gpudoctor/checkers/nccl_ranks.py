@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from gpudoctor import cpulist
 from gpudoctor.checkers.base import BaseChecker
+from gpudoctor.checkers.fabric import FABRIC
 from gpudoctor.checkers.nccl_causes import RANK_MISMATCH
 from gpudoctor.checkers.nccl_env import NCCL_ENV
 from gpudoctor.checkers.nccl_rules import RULES, Around
@@ -17,6 +18,7 @@ from gpudoctor.checkers.p2p import UNSUPPORTED
 from gpudoctor.checkers.pair_path import PHB, SYS
 from gpudoctor.checkers.traffic import can_peer
 from gpudoctor.checkers.version_mismatch import VERSION_MISMATCH
+from gpudoctor.checkers.visibility import GPU_NOT_VISIBLE
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.nccl import Nccl, NcclComm
 from gpudoctor.facts.store import FactView
@@ -37,6 +39,7 @@ _ALIKE = frozenset(
     )
 )  # fmt: skip
 # First release of NCCL with kernels for a part (release notes and nccl-tests issue 287).
+_OLDEST = (2, 4)
 _NEEDS = ((re.compile(r"RTX 50\d0|RTX PRO \d+ Blackwell"), (2, 26), "2.26"),)
 
 
@@ -44,7 +47,7 @@ class NcclRanks(BaseChecker):
     """Compares what every process printed; nothing is concluded from a line that an excerpt may have left out."""
 
     name: ClassVar[str] = "nccl-ranks"
-    causes = (RANK_MISMATCH, VERSION_MISMATCH, NCCL_ENV, UNSUPPORTED, NUMA_MISMATCH, PHB, SYS)
+    causes = (RANK_MISMATCH, VERSION_MISMATCH, NCCL_ENV, UNSUPPORTED, FABRIC, GPU_NOT_VISIBLE, NUMA_MISMATCH, PHB, SYS)
     needs = (Nccl,)
     wants = (Settings, Nics, *VIEW_FACTS)
 
@@ -53,8 +56,10 @@ class NcclRanks(BaseChecker):
         for comm in nccl:
             yield from _environment(comm, nccl)
             yield from _versions(comm, facts)
+            yield from _unseen(comm, facts)
         yield from _harmful(nccl, facts)
         yield from _refused(nccl, facts)
+        yield from _without_nvls(nccl)
         yield from _affinity(nccl)
         yield from _far(nccl, facts)
 
@@ -116,6 +121,13 @@ def _versions(comm: NcclComm, facts: FactView) -> Iterator[Finding]:
     if comm.version is None or any(m.slug == VERSION_MISMATCH.slug for m in comm.messages):
         return
     version = tuple(int(p) for p in comm.version.split(".")[:2])
+    if version < _OLDEST:
+        spot = next((r.at("rank") for r in comm.ranks), Evidence(comm.source, "version line", f"NCCL version {comm.version}"))
+        yield Finding(
+            VERSION_MISMATCH.slug, NOTE, "host",
+            f"NCCL {comm.version} is too old to judge: it prints little of what it decides, and it has no kernels for GPUs newer than Volta.",
+            (spot,), remediation=(Step("Install a current NCCL, or a PyTorch that brings one", "pip install -U nvidia-nccl-cu12", "reversible"),),
+        )  # fmt: skip
     for rank in ranks.rank.values():
         gpu = gpu_of(rank, facts.get(Gpus))
         for pattern, needed, word in _NEEDS:
@@ -126,6 +138,25 @@ def _versions(comm: NcclComm, facts: FactView) -> Iterator[Finding]:
                     (Step("Install a newer NCCL, or a PyTorch that brings one", "pip install -U nvidia-nccl-cu12", "reversible", "python3 -c 'import torch; print(torch.cuda.nccl.version())'"),),
                 )  # fmt: skip
                 return
+
+
+def _unseen(comm: NcclComm, facts: FactView) -> Iterator[Finding]:
+    """GPUs of the host that no rank uses, where the whole communicator sits on it."""
+    gpus = facts.get(Gpus)
+    ranks = Ranks(comm)
+    if gpus is None or not gpus.complete or comm.nnodes != 1 or len(ranks.rank) != comm.nranks or len(gpus.listed) <= len(ranks.rank):
+        return
+    used = [gpu_of(r, gpus) for r in ranks.rank.values()]
+    if None in used:
+        return
+    left = [g for g in gpus.listed if g not in used]
+    if left:
+        yield Finding(
+            GPU_NOT_VISIBLE.slug, NOTE, "host",
+            f"The {len(ranks.rank)} ranks use {len(ranks.rank)} of this host's {len(gpus.listed)} GPUs; {', '.join(g.label for g in left[:8])} took no part.",
+            (next(iter(ranks.rank.values())).at("nranks"), left[0].at("index")), CERTAIN, None,
+            (Step("Only if all should work: start a rank for each, and see what the job is given", "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES"),),
+        )  # fmt: skip
 
 
 def _harmful(nccl: Nccl, facts: FactView) -> Iterator[Finding]:
@@ -177,6 +208,21 @@ def _refused(nccl: Nccl, facts: FactView) -> Iterator[Finding]:
         tuple(pairs[p] for p in ordered[:4]), CERTAIN, None,
         (Step("See the driver's word for each pair", "nvidia-smi topo -p2p r; nvidia-smi topo -p2p w"),),
     )  # fmt: skip
+
+
+def _without_nvls(nccl: Nccl) -> Iterator[Finding]:
+    """NVLS could not be set up and the run went on."""
+    told = [m for m in nccl.messages if m.family == "nvls-bind-fallback"]
+    if told:
+        yield Finding(
+            FABRIC.slug, WARNING, "host",
+            "Reduction inside the NVSwitches (NVLS) could not be set up, and NCCL went on without it: Fabric Manager or a switch is not in order.",
+            tuple(m.at("text") for m in told[:3]), LIKELY, "the gain of NVLS in an all-reduce",
+            (
+                Step("Compare the versions and the state", "nvidia-smi -q | grep -A3 Fabric; nv-fabricmanager --version; systemctl status nvidia-fabricmanager"),
+                Step("Restart Fabric Manager while no job runs", "sudo systemctl restart nvidia-fabricmanager", "disruptive", "the next log has `NVLS comm`"),
+            ),
+        )  # fmt: skip
 
 
 def _affinity(nccl: Nccl) -> Iterator[Finding]:

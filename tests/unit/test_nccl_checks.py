@@ -241,3 +241,48 @@ def test_two_failed_jobs_in_one_input_are_two_findings() -> None:
 
     found = say(failing(1, 11, "Cuda failure 'out of memory'") + failing(2, 22, "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000"))
     assert {"cuda-error", "duplicate-gpu"} <= set(found)
+
+
+def test_attempts_to_connect_are_a_fault_only_where_nothing_came_of_them() -> None:
+    tries = "h:10:20 [0] NCCL INFO Call to connect returned Connection refused, retrying\n" * 5
+    assert say(tries)["network-error"].confidence == "possible"
+    assert "network-error" not in say(tries + pair_of_ranks("P2P/CUMEM"))
+    assert "network-error" not in say(tries[: len(tries) // 5])
+
+
+def test_nvls_given_up_is_a_warning_and_the_run_no_failure() -> None:
+    words = "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'x'. Proceeding without NVLS support."
+    found = say(pair_of_ranks("P2P/CUMEM", words))
+    assert found["fabric"].severity == "warning"
+    assert read(pair_of_ranks("P2P/CUMEM", words)).comms[0].failure is None
+
+
+def test_versions_of_another_age_are_told_so() -> None:
+    for text in ("NCCL version 2.3.7+cuda9.0\nh:1:1 [0] NCCL INFO rank 0 nranks 8\n", "NCCL version 1.3.5 compiled with CUDA 8.0\n"):
+        assert say(text)["version-mismatch"].severity == "note"
+
+
+@pytest.mark.parametrize(
+    ("text", "slug"),
+    [
+        ("socketStartConnect: Connect to 10.0.0.2<41234> failed : Connection refused", "network-error"),
+        ("socketProgress: Connection closed by remote peer node2<53210>", "peer-died"),
+        ("Error while creating shared memory segment /dev/shm/nccl-abc (size 9637888)", "shm"),
+        ("Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 81000", "duplicate-gpu"),
+        ("Call to ibv_reg_mr failed with error Cannot allocate memory", "memlock"),
+    ],
+)
+def test_words_a_framework_quotes(text: str, slug: str) -> None:
+    whole = f"[rank3]: torch.distributed.DistBackendError: NCCL error in: x.cpp:1331, unhandled system error, NCCL version 2.20.5\nncclSystemError: System call or external library call failed or device error.\nLast error:\n{text}\n"
+    found = say(whole)
+    assert set(found) == {slug} and read(whole).comms[0].version == "2.20.5"
+
+
+def test_gpus_that_no_rank_uses() -> None:
+    text = pair_of_ranks("P2P/CUMEM")
+    four = Gpus(tuple(Gpu(index=i, bdf=f"0000:0{i + 1}:00.0", origin=HERE) for i in range(4)))
+    found = say(text, more=(four,))["gpu-not-visible"]
+    assert found.severity == "note" and "GPU2" in found.message and "GPU3" in found.message
+    two = Gpus(four.gpus[:2])
+    assert "gpu-not-visible" not in say(text, more=(two,))
+    assert "gpu-not-visible" not in say(text, more=(Gpus(four.gpus, complete=False),))
