@@ -32,7 +32,6 @@ _LOST = re.compile(r"^\s*Missing communicator data from (\d+) (job process|rank)
 _DEAD = re.compile(r"^\s*(\d+) job process\w* (?:is|are) considered dead")
 _PEER = re.compile(r"^\s*Process (\d+) on node (\S+) managing GPUs? (\S.*?)\s*$")
 _TIMEOUTS = re.compile(r"^\s*Encountered (\d+) communication timeout")
-_ERRORS = re.compile(r"^\s*(Initialization|Asynchronous) errors? on (\d+) ranks?\s*$")
 MAX_COMMS = 20_000
 
 
@@ -71,7 +70,7 @@ class _Reader:
         """True where the line is one of RAS's."""
         for pattern, take in (
             (_GROUP, self._group), (_COMM, self._comm), (_DIFFERENT, self._different), (_MANY, self._many), (_RANK, self._rank),
-            (_LOST, self._lost), (_DEAD, self._dead), (_PEER, self._peer), (_TIMEOUTS, self._timed), (_ERRORS, self._error),
+            (_LOST, self._lost), (_DEAD, self._dead), (_PEER, self._peer), (_TIMEOUTS, self._timed),
         ):  # fmt: skip
             found = pattern.match(line.text)
             if found is not None:
@@ -148,9 +147,6 @@ class _Reader:
 
     def _timed(self, found: re.Match[str], line: Line) -> None:
         self.timeouts = int(found[1])
-
-    def _error(self, found: re.Match[str], line: Line) -> None:
-        self.operation = None
 
 
 def parse(section: Section) -> Iterator[Fact | Loss]:

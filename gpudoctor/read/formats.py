@@ -247,11 +247,11 @@ FORMATS: tuple[Format, ...] = (
         (
             "WorkNCCL(", "Watchdog caught", "ProcessGroupNCCL", "NCCL work: ", "watchdog at work", "last enqueued work",
             "watchdog thread terminated", "watchdog got stuck", "monitoredBarrier", "store_based_barrier_key", "store based barrier",
-            "didn't join collective", "didn't finish collective", "lagging ranks", "failed collective", "Last error:", "exitcode ",
+            "didn't join collective", "didn't finish collective", "lagging ranks", "exitcode ",
         ),
         r"WorkNCCL\(|Watchdog caught|ProcessGroupNCCL|NCCL work: |watchdog at work|last enqueued work|watchdog thread terminated"
         r"|watchdog got stuck|failed to pass monitoredBarrier|store_based_barrier_key|store based barrier|didn't (?:join|finish) collective"
-        r"|lagging ranks|of the failed collective|^\s*Last error:|^\s*exitcode\s{1,8}:\s",
+        r"|lagging ranks|^\s*exitcode\s{1,8}:\s",
         around=(6, 24),
     ),
     # NCCL's RAS service, its answer as text; the JSON form.
@@ -266,7 +266,7 @@ FORMATS: tuple[Format, ...] = (
         r"|^\s*\d+ job process\w* (?:is|are) considered dead|^\s*Rank \d+ .{0,80}(?:managed by process \d|process information not found)"
         r"|^\s*Process \d+ on node \S+ managing GPU|^\s*#\d+-\d+ \([0-9a-f]{6,16}\) [A-Z]|^\s*\d+ ranks have (?:launched|not launched|status)"
         r"|^\s*Communicator ranks have different|^\s*Encountered \d+ communication timeout|^\s*No communicator data collected"
-        r"|^\s*(?:Initialization|Asynchronous) errors? on \d+ rank|^\s*\d+ +\d+ +\d+ +[\d-]+ +\d+ +\d+ +[A-Z]{4,8} +[A-Z]{2,10}",
+        r"|^\s*\d+ +\d+ +\d+ +[\d-]+ +\d+ +\d+ +[A-Z]{4,8} +[A-Z]{2,10}",
         hints=(r"Rank \d+ ", r"RUNNING +[A-Z]", r"ABORT +[A-Z]", r"FINALIZE +[A-Z]", r"INIT +[A-Z]", r"NOCOMM +[A-Z]", r"#\d+-\d+ \("),
     ),
     Format("ras-json", ('"nccl_version"',), r'^\s*(?:\{\s*)?"nccl_version"\s*:\s*"', r'^\s*["{}\[\]]'),
