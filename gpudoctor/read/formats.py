@@ -277,11 +277,13 @@ FORMATS: tuple[Format, ...] = (
             "no socket interface found", "Duplicate GPU detected", "using the same GPU", "invalid device ordinal", "failed to extend /dev/shm",
             "shared memory segment", "NVLink SHARP", "Fabric Manager or NVSwitches", "peer access is not supported", "Mismatched NCCL version",
             "Got completion ", "ncclUnhandledCudaError", "ncclRemoteError", "unhandled cuda error", "system not yet initialized", "Cuda failure ",
-            "onnection closed by remote peer", "ncclSystemError", "ncclInternalError", "No CUDA GPUs are available", "no kernel image is available",
+            "onnection closed by remote peer", "socketStartConnect", "socketPollConnect", "socketProgress", "Net : Connect to ", "Call to ibv_",
+            "ncclSystemError", "ncclInternalError", "No CUDA GPUs are available", "no kernel image is available",
         ),
         r"no socket interface found|Duplicate GPU detected|using the same GPU|invalid device ordinal|failed to extend /dev/shm|shared memory segment"
         r"|NVLink SHARP|Fabric Manager or NVSwitches|peer access is not supported|Mismatched NCCL version|Got completion |ncclUnhandledCudaError"
-        r"|ncclRemoteError|unhandled cuda error|system not yet initialized|Cuda failure |onnection closed by remote peer|ncclSystemError"
+        r"|ncclRemoteError|unhandled cuda error|system not yet initialized|Cuda failure |onnection closed by remote peer|socketStartConnect|socketPollConnect"
+        r"|socketProgress|Net : Connect to |Call to ibv_|ncclSystemError"
         r"|ncclInternalError|No CUDA GPUs are available|no kernel image is available",
     ),
     Format(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from gpudoctor.read.dress import Shape, pieces, undress, without_markup
 from gpudoctor.read.formats import Compiled, any_of, compiled
 from gpudoctor.read.section import Line, Section
+from gpudoctor.read.shapes import Shapes
 from gpudoctor.read.text import Passing, label_of, lines_of, strip_prefixes
+
+if TYPE_CHECKING:
+    from gpudoctor.read.nccl_bulk import NcclBulk
 
 MAX_SECTION = 200_000  # lines; a block that grows beyond is closed and a new one begun
 
@@ -78,18 +83,39 @@ class Recogniser(Passing):
         self._open: dict[str | None, _Open] = {}
         self._scattered: dict[tuple[str, str | None], _Open] = {}
         self._shape: Shape | None = None  # what the open block's lines wear
+        self._nccl: NcclBulk | None = None
+        self._shapes = Shapes(self._telling_bytes)
+        self._passed = 0  # line ends in chunks before NCCL's first line
 
     def marks(self, chunk: bytes) -> Iterable[int]:
-        """Places in a chunk of whole lines where something known may begin."""
-        at = 0
-        while True:
-            found = self._telling_bytes.search(chunk, at)
-            if found is None:
-                return
-            yield found.start()
-            at = chunk.find(b"\n", found.end())
-            if at < 0:
-                return
+        """Places in a chunk of whole lines where something known may begin. NCCL's own lines are read in passing."""
+        yield from self._shapes.places(chunk, self._besides_nccl(chunk))
+
+    def _besides_nccl(self, chunk: bytes) -> list[tuple[int, int]]:
+        if self._nccl is None:
+            if b"NCCL " not in chunk:
+                self._passed += chunk.count(b"\n")
+                return [(0, len(chunk))]
+            self._begin_nccl()
+        return self._nccl.take(chunk)  # type: ignore[union-attr]
+
+    def _begin_nccl(self) -> None:
+        from gpudoctor.read.nccl_bulk import NcclBulk  # only where there is such a line
+
+        self._nccl = NcclBulk(self.source, lambda lines: self._telling_bytes.search(lines) is not None)
+        self._nccl.newlines = self._passed
+
+    def _by_nccl(self, line: Line) -> bool:
+        """Is the line NCCL's own? One that came in no chunk (the last, without its end) is read now."""
+        if "NCCL " not in line.text:
+            return False
+        if line.number > (self._nccl.newlines if self._nccl is not None else self._passed):
+            if self._nccl is None:
+                self._begin_nccl()
+            self._nccl.line(line)  # type: ignore[union-attr]
+        from gpudoctor.read.nccl_bulk import is_nccl
+
+        return is_nccl(line.text)
 
     def busy(self) -> bool:
         return bool(self._open)
@@ -106,6 +132,8 @@ class Recogniser(Passing):
                 yield from self.feed(line._replace(text=part, cut=line.cut and n == len(parts)))
             if parts:
                 return
+        if self._by_nccl(line):
+            return
         worn = strip_prefixes(line.text)
         text = without_markup(worn) if _MARKUP.search(worn) and not self._in_xml() else worn
         telling = self._telling.search(text) is not None
@@ -210,6 +238,8 @@ class Recogniser(Passing):
         for begun in self._scattered.values():
             yield self._section(begun)
         self._scattered.clear()
+        if self._nccl is not None:
+            yield Section(kind="nccl-log", source=self.source, lines=(), host=None, read=self._nccl.log)
 
     def _continues(self, current: _Open, text: str) -> bool:
         """Does the line belong to the open block? A fresh start of the same format opens a new block if it says so."""

@@ -13,6 +13,7 @@ from gpudoctor.model import ERROR, FOUND, NOTE, NOTHING_KNOWN, OK, SKIPPED, WARN
 from gpudoctor.report.bandwidth import view as measured
 from gpudoctor.report.blocks import block, subject
 from gpudoctor.report.layout import MARK, Style, counted, hanging, listed
+from gpudoctor.report.nccl import view as nccl_view
 from gpudoctor.report.topology import cell, view
 
 _INDENT = " " * 9
@@ -172,7 +173,7 @@ def _therefore(d: Diagnosis) -> str:
 
 
 def _picture(store: FactStore, style: Style, several: bool) -> list[str]:
-    lines = view(store, style)
+    lines = [*view(store, style), *nccl_view(store, style)]
     return [f"Host {style.plain(store.host or 'unnamed')}", *lines] if several and lines else lines
 
 
