@@ -115,6 +115,23 @@ class BandwidthRun(Entry):
         first = min((m.group or 0 for m in self.members), default=0)
         return tuple(m for m in self.members if (m.group or 0) == first)
 
+    @property
+    def own(self) -> bool:
+        """Did gpudoctor's own engine measure it? There is then no other program to run again."""
+        return self.engine == "pytorch"
+
+    def again(self, low: str, high: str, step: int = 2, check: bool = False) -> str:
+        """The command that measures the same over these sizes."""
+        if self.own:
+            indices = ",".join(str(m.device) for m in self.team if m.device is not None)
+            # A list of one needs its comma: a plain number is a count.
+            who = f"{indices}," if indices.isdigit() else indices or str(self.nranks or 2)
+            extra = " --backend gloo" if self.backend == "gloo" else ""
+            what = f" --collective {self.collective}" if self.collective not in (None, "all_reduce") else ""
+            return f"gpudoctor bandwidth --engine torch --gpus {who} --sizes {low}:{high}:{step}{what}{extra}"
+        program = self.program or f"{self.collective or 'all_reduce'}_perf"
+        return f"{program} -b {low} -e {high} -f {step}{' -c 1' if check else ''} -g {self.nranks or 2}"
+
     def level(self) -> tuple[BandwidthRow, ...]:
         """The rows that make the plateau, in the order of size.
 

@@ -75,14 +75,19 @@ class Gpu(Entry):
 
     @property
     def subject(self) -> str:
-        """`gpu:0000:41:00.0`, or `gpu:3` where only the index is known."""
+        """`gpu:0000:41:00.0`, `gpu:3` where only the index is known, `gpu:?` where an excerpt does not name the GPU."""
         return f"gpu:{self.bdf or ('?' if self.index is None else self.index)}"
+
+    @property
+    def unnamed(self) -> bool:
+        """An excerpt gives values of some GPU: not known which, perhaps one that other outputs name."""
+        return self.bdf is None and self.index is None
 
     @property
     def label(self) -> str:
         """For a reader: `GPU3 (0000:41:00.0)`."""
         if self.index is None:
-            return f"the GPU at {self.bdf}"
+            return "a GPU that the excerpt does not name" if self.bdf is None else f"the GPU at {self.bdf}"
         return f"GPU{self.index} ({self.bdf})" if self.bdf else f"GPU{self.index}"
 
 

@@ -14,13 +14,14 @@ from gpudoctor.bdf import normalise
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.model import Evidence
 from gpudoctor.parsers.smi_failure import failures
-from gpudoctor.parsers.smi_fields import bare, count
+from gpudoctor.parsers.smi_fields import bare, count, known_field
 from gpudoctor.parsers.smi_gpus import GpuReadings, facts
 from gpudoctor.read.section import Line, Section, Unparsable
 
 _GPU = re.compile(r"^\s*GPU ((?:[0-9A-Fa-f]{4,8}:)[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
 _LEAF = re.compile(r"^\s*(?P<key>[^\s:][^:]{0,80}?)\s*:(?:\s+(?P<value>.*?))?\s*$")
 _ELIDED = re.compile(r"^\s*(?:\[\s*)?\.{3,}(?:\s*\])?\s*$|^\s*\[?\u2026\]?\s*$")
+_QUOTED = re.compile(r"^\s*(?:Remapped Rows|Retired Pages|GPU Link Info)\s*$")  # begins an excerpt, or is a heading in prose
 _TOP = re.compile(r"^\s*(?:=+NVSMI LOG=+|(?:Timestamp|Driver Version|CUDA Version|Attached GPUs)\b)", re.I)
 _HOST = {"driver version": "version", "cuda version": "cuda_version", "attached gpus": "attached"}
 _MIG = "mig device"
@@ -68,10 +69,17 @@ class _Reader:
         if leaf is None or not leaf["value"]:
             if not line.cut:  # an unfinished line may be a leaf whose colon is not there yet
                 self._heading((leaf["key"] if leaf else text.strip()).lower(), indent)
-        elif not self.gpus or leaf["key"].lower() in _HOST:
+        elif leaf["key"].lower() in _HOST or not self.gpus and not self._unnamed(leaf["key"].lower(), line):
             self._host_value(leaf["key"].lower(), leaf["value"], line)
         else:
             self._gpu_value(leaf["key"].lower(), leaf["value"], indent, line)
+
+    def _unnamed(self, key: str, line: Line) -> bool:
+        """A value that only GPUs have, below a heading and before any GPU's line: an excerpt of one that is not named."""
+        if not self._stack or known_field((*(name for _, name in self._stack), key)) is None:
+            return False
+        self.gpus.append(GpuReadings(None, self.section.at(line)))
+        return True
 
     @property
     def _in_mig(self) -> bool:
@@ -130,7 +138,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     for line in section:
         reader.feed(line)
     if not (reader.gpus or reader.driver or reader.attached is not None):
-        if not said:
+        if not said and not any(_QUOTED.match(line.text) for line in section):
             raise Unparsable("no GPU and no version in what looks like nvidia-smi -q")
         return
     if reader.elided is not None:

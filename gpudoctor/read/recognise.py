@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,16 @@ if TYPE_CHECKING:
     from gpudoctor.read.nccl_bulk import NcclBulk
 
 MAX_SECTION = 200_000  # lines; a block that grows beyond is closed and a new one begun
+MAX_AROUND = 20_000  # the same for lines that are kept with their neighbours
+_BEFORE = 8
+# What a job of many hosts says of itself belongs to none of them.
+_JOB_WIDE = frozenset(("torch-watchdog", "ras", "ras-json"))
 
 # `root@node07:~# nvidia-smi topo -m`, `[user@node07 ~]$ lspci`, `user@node07 ~ % nvidia-smi`, `$ nvidia-smi`, `# lspci`
 _PROMPT = re.compile(
     r"^\s*(?:\$\s)?(?:\([\w.-]+\)\s*)?(?:\[?(?P<user>[\w.-]+)@(?P<host>[\w.-]+)[\s:][^$#%]{0,120}?\]?\s?[$#%]|[$#+])\s+(?P<command>\S.*)$"
 )
-_PROMPT_HINT = r"@[\w.-]+[\s:][^$#%\n]{0,120}[$#%] "
+_PROMPT_HINT = r"@[\w.-]{1,64}[\s:][^$#%\n]{0,120}[$#%] "
 _PROGRAMS = r"(?:nvidia-smi|lspci|numactl|lscpu|df|ulimit|lsmod|ibstat|ibv_devinfo|ibstatus|dmesg|env|printenv|cat)"
 # The command stands on a line of its own (nvidia-bug-report, `==> FILE <==` of head and tail) or in a sentence.
 _BARE = re.compile(rf"^\s*(?:sudo\s+)?(?:/\w+){{0,4}}/?(?P<command>{_PROGRAMS}\b(?:\s+\S+){{0,12}})\s*$")
@@ -83,6 +88,9 @@ class Recogniser(Passing):
         self._open: dict[str | None, _Open] = {}
         self._scattered: dict[tuple[str, str | None], _Open] = {}
         self._shape: Shape | None = None  # what the open block's lines wear
+        self._before: deque[Line] = deque(maxlen=_BEFORE)  # the last lines, as they came
+        self._after: _Open | None = None  # which scattered section the next lines go with
+        self._left = 0
         self._nccl: NcclBulk | None = None
         self._shapes = Shapes(self._telling_bytes)
         self._passed = 0  # line ends in chunks before NCCL's first line
@@ -118,7 +126,7 @@ class Recogniser(Passing):
         return is_nccl(line.text)
 
     def busy(self) -> bool:
-        return bool(self._open)
+        return bool(self._open) or self._left > 0
 
     def run(self, chunks: Iterable[bytes]) -> Iterator[Section]:
         for line in lines_of(chunks, self):
@@ -126,14 +134,18 @@ class Recogniser(Passing):
         yield from self.end()
 
     def feed(self, line: Line) -> Iterator[Section]:
+        self._before.append(line)
+        if self._left and self._after is not None:
+            self._left -= 1
+            self._after.lines.append(line)
+        if self._by_nccl(line):
+            return
         if "\\n" in line.text and self._telling.search(line.text) is not None and self._begins(line.text) is None:
             parts = pieces(line.text)
             for n, part in enumerate(parts, 1):
                 yield from self.feed(line._replace(text=part, cut=line.cut and n == len(parts)))
             if parts:
                 return
-        if self._by_nccl(line):
-            return
         worn = strip_prefixes(line.text)
         text = without_markup(worn) if _MARKUP.search(worn) and not self._in_xml() else worn
         telling = self._telling.search(text) is not None
@@ -163,7 +175,8 @@ class Recogniser(Passing):
             if not text.strip():
                 current.wait(line)
                 return
-        if label is None and (_BOUNDARY.match(worn) or self._command(text, line.number)):
+        # Both are asked: `<summary>nvidia-smi topo -m</summary>` is a boundary and names a command.
+        if label is None and (self._command(text, line.number), _BOUNDARY.match(worn)) != (False, None):
             host = self.host
             if current is not None:
                 yield self._close(None, line)
@@ -179,8 +192,15 @@ class Recogniser(Passing):
                     yield self._close(label, line)
             return
         if found.belongs is None:
-            key = (found.format.kind, host)
-            self._scattered.setdefault(key, _Open(found, host, None)).add(line)
+            key = (found.format.kind, None if found.format.kind in _JOB_WIDE else host)
+            begun = self._scattered.setdefault(key, _Open(found, host, None))
+            if found.format.around is None:
+                begun.add(line)
+            else:
+                self._with_neighbours(begun, *found.format.around)
+            if len(begun.lines) > (MAX_SECTION if found.format.around is None else MAX_AROUND):
+                yield self._section(self._scattered.pop(key))
+                self._left = 0
             return
         if current is not None:
             yield self._close(label, line)
@@ -232,6 +252,11 @@ class Recogniser(Passing):
         self._open[label] = self._open.pop(before)
         return True
 
+    def _with_neighbours(self, begun: _Open, before: int, after: int) -> None:
+        held = {(kept.number, kept.text) for kept in begun.lines[-before - after - 1 :]}
+        begun.lines += [kept for kept in list(self._before)[-before - 1 :] if (kept.number, kept.text) not in held]
+        self._after, self._left = begun, after
+
     def end(self) -> Iterator[Section]:
         for label in list(self._open):
             yield self._section(self._open.pop(label))
@@ -276,7 +301,7 @@ class Recogniser(Passing):
         """The oldest echoed command, not too far above, that can have printed this."""
         near = [(c, n) for c, n in self._commands if number - n <= MAX_DISTANCE]
         can = _PRINTS.get(kind)
-        taken = next(((c, n) for c, n in near if can is None or can.search(c)), None)
+        taken = next((entry for entry in near if can is None or can.search(entry[0])), None)
         self._commands = [entry for entry in near if entry is not taken]
         return taken[0] if taken else None
 
@@ -290,6 +315,6 @@ class Recogniser(Passing):
             kind=begun.how.format.kind,
             source=self.source,
             lines=tuple(begun.lines),
-            host=begun.host,
+            host=None if begun.how.format.kind in _JOB_WIDE else begun.host,
             command=begun.command,
         )

@@ -154,7 +154,7 @@ _PLAIN = lazy(
       | \[[\w.-]+:\d+,\d+\]<std(?:out|err)>:\ ?               # mpirun with host
       | \[(?:rank|default)\ ?\d+\]:\ ?                       # torchrun
       | \([^()]{0,60}\bpid=\d+[^()]{0,60}\)\ ?                # Ray, vLLM
-      | \d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?:\ (?:std(?:out|err)\ [FP]\ )?(?=\s*\S)|\ ?$) # Docker, kubectl, containerd
+      | \d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?:\ (?:std(?:out|err)\ [FP]\ )?(?=\s*\S)|\s*$) # Docker, kubectl, containerd
     )""",
     re.X,
 )

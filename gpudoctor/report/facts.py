@@ -33,7 +33,7 @@ def _families(store: FactStore) -> dict[str, list[Json]]:
     gpus, pairs, nics = store.get(Gpus), store.get(Pairs), store.get(Nics)
     tree, links, log = store.get(PciTree), store.get(NvLinks), store.get(KernelLog)
     if gpus is not None:
-        out["gpus"] = [_gpu(g) for g in gpus]
+        out["gpus"] = [_gpu(g) for g in gpus if not (g.unnamed and g.uuid is None)]
     if pairs is not None:
         out["pairs"] = [_pair(p) for p in pairs]
     if nics is not None:

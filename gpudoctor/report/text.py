@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import gpudoctor
+from gpudoctor import pcie
 from gpudoctor.facts.gpu import Driver, Gpus
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import Pairs
 from gpudoctor.model import ERROR, FOUND, NOTE, NOTHING_KNOWN, OK, SKIPPED, WARNING, Diagnosis, Missing, Report
+from gpudoctor.parts import find
 from gpudoctor.report.bandwidth import view as measured
 from gpudoctor.report.blocks import block, subject
+from gpudoctor.report.hang import view as hang
 from gpudoctor.report.layout import MARK, Style, counted, hanging, listed
 from gpudoctor.report.nccl import view as nccl_view
 from gpudoctor.report.topology import cell, view
@@ -31,9 +34,11 @@ def render(report: Report, verbose: int = 0, colour: bool = False, unicode: bool
     quiet = [d for d in report.diagnoses if d.finding.severity == NOTE]
     parts += [block(group, style) for group in _grouped(loud)]
     parts += [block([d], style) for d in quiet] if verbose else [_notes(quiet, style)]
+    parts.append(_expect(report, style))
     for store in report.hosts:
         parts.append(_picture(store, style, len(report.hosts) > 1))  # type: ignore[arg-type]
         parts.append(measured(store, style))  # type: ignore[arg-type]
+        parts.append(hang(store, style))  # type: ignore[arg-type]
     parts.append(_all_checks(report, style) if verbose > 1 else [])
     parts.append(_not_read(report, style, verbose))
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
@@ -80,7 +85,7 @@ def _verdict(report: Report, style: Style) -> list[str]:
     made = sum(r.status in (OK, FOUND) for r in report.results)
     errors = sum(1 + len(d.alike) for d in report.diagnoses if d.finding.severity == ERROR)
     warnings = sum(1 + len(d.alike) for d in report.diagnoses if d.finding.severity == WARNING)
-    of = f"{made} of {len(report.results)} checks made"
+    of = f"{made} of {sum(r.offered for r in report.results)} checks made"
     if report.verdict == "unknown":
         text = f"Could not tell. {_why_unknown(report)} {_capital(of)}."
         word = "UNKNOWN"
@@ -92,10 +97,46 @@ def _verdict(report: Report, style: Style) -> list[str]:
         # An excerpt without a fault is no healthy host: only a whole look earns the word.
         whole = not any(s.recorded for s in report.hosts)  # type: ignore[attr-defined]
         word = "HEALTHY" if whole else "NO FAULT"
-        text = f"{_capital(of) if whole else 'in what was given: ' + of}. {_healthy_words(report)}".strip()
+        plain = _no_peers(report)
+        if whole and plain:
+            text = f"As good as these cards get: {plain}. {_capital(of)}."
+        else:
+            text = f"{_capital(of) if whole else 'in what was given: ' + of}. {_healthy_words(report)}".strip()
     first = f"{word:<9}"
     lines = hanging(first, _INDENT, text, style)
     return [style.paint(lines[0][: len(word)], report.verdict) + lines[0][len(word) :], *lines[1:]]
+
+
+def _no_peers(report: Report) -> str | None:
+    """Words for a host whose cards have neither NVLink nor peer to peer, by their make: nothing there is to be fixed."""
+    if len(report.hosts) != 1:
+        return None
+    gpus = list(report.hosts[0].get(Gpus) or ())  # type: ignore[attr-defined]
+    parts = [find(g.device_id, g.name) for g in gpus]
+    if len(gpus) < 2 or any(p is None or p.nvlink or p.p2p is not False or p.display_only for p in parts):
+        return None
+    names = {g.name for g in gpus}
+    what = f"{len(gpus)} x {names.pop()}" if len(names) == 1 else f"these {len(gpus)} GPUs"
+    return f"{what} have no NVLink and no peer to peer; NCCL goes through host memory"
+
+
+def _expect(report: Report, style: Style) -> list[str]:
+    """For cards without peers: the rate that bounds them, and where to look when training is slow all the same."""
+    if not _no_peers(report) or report.verdict != "pass":
+        return []
+    gpus = list(report.hosts[0].get(Gpus) or ())  # type: ignore[attr-defined]
+    rates = [pcie.gbs(g.max_speed_gts, g.width) for g in gpus]
+    lines = []
+    if all(rates):
+        wire = min(r for r in rates if r)
+        lines += hanging(
+            "  What to expect   ",
+            " " * 19,
+            f"every byte crosses PCIe twice, to host memory and back: at most {wire:.1f} GB/s each way a GPU, and all-reduce gets a part of it",
+            style,
+        )
+    lines += hanging("  Training slow?   ", " " * 19, f"gpudoctor bandwidth --gpus {len(gpus)}   measures what they reach", style)
+    return lines
 
 
 def _why_unknown(report: Report) -> str:

@@ -7,7 +7,7 @@ import pytest
 from gpudoctor.facts.base import Loss
 from gpudoctor.facts.gpu import Driver, Gpus
 from gpudoctor.read.section import Unparsable
-from tests.support import FIXTURES, parse, recognise
+from tests.support import FIXTURES, parse, recognise, report, slugs
 
 PENDING = """\
 Driver Version                            : 510.73.08
@@ -140,3 +140,20 @@ def test_the_next_output_is_not_swallowed() -> None:
 def test_prose_is_unparsable() -> None:
     with pytest.raises(Unparsable):
         parse("smi-q", "nothing of it\n")
+
+
+@pytest.mark.parametrize("indent", ["    ", ""])
+def test_an_excerpt_that_does_not_name_its_gpu(indent: str) -> None:
+    # synthetic
+    text = f"This one needs a reset:\n\n{indent}Remapped Rows\n{indent * 2}Uncorrectable Error               : 4\n{indent * 2}Pending : Yes\n\n"
+    (section,) = recognise(text)
+    assert section.kind == "smi-q"
+    (gpu,) = (g for f in parse("smi-q", section.text) if isinstance(f, Gpus) for g in f)
+    assert (gpu.index, gpu.bdf, gpu.remap_pending, gpu.subject, gpu.unnamed) == (None, None, True, "gpu:?", True)
+    code, result = report("check", "--from", "-", stdin=text.encode())
+    assert (code, result["facts"]["gpus"], slugs(result, "warning")) == (0, [], {"ecc-remap"})
+
+
+def test_a_heading_alone_says_nothing() -> None:
+    (section,) = recognise("Remapped Rows\n\nare explained below.\n")
+    assert parse("smi-q", section.text) == []
