@@ -29,6 +29,7 @@ from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, Cause, Ev
 from gpudoctor.nccl_messages import HARMLESS, PEER, family
 
 _OWN = (NO_INTERFACE, DUPLICATE_GPU, RANK_MISMATCH, PEER_DIED, NETWORK_ERROR, CUDA_ERROR)
+_MOST_RANKS = 1 << 17  # a larger number is a mangled line
 _ENDED = 8  # a message of a lower tier ended something
 _LESS_SURE = {"nvls-cuda": LIKELY, "wrong-magic": POSSIBLE, "torch-cuda": POSSIBLE, "torch-remote": POSSIBLE, "shm-cuda": LIKELY, "truncated": LIKELY}
 _COMMANDS: dict[str, tuple[Step, ...]] = {
@@ -188,7 +189,7 @@ def _subject(first: NcclMessage, rank: int | None, job: list[NcclComm]) -> str:
 def _silent(job: list[NcclComm]) -> int | None:
     """The one rank that lost no peer: the others complain of it."""
     for comm in job:
-        if comm.nranks is None or not comm.messages:
+        if comm.nranks is None or comm.nranks > _MOST_RANKS or not comm.messages:
             continue
         complaining = {r for m in comm.messages if m.tier < HARMLESS and (r := comm.rank_of(m)) is not None}
         quiet = set(range(comm.nranks)) - complaining

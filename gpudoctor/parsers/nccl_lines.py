@@ -107,6 +107,12 @@ class NcclLog:
 
     def take(self, before: bytes, message: bytes, where: Where) -> bool:
         """One line, cut at its first `NCCL `. False where NCCL did not write it."""
+        try:
+            return self._take(before, message, where)
+        except (ValueError, OverflowError):  # a number of five thousand digits, `1.2.3`: no line of NCCL's
+            return True
+
+    def _take(self, before: bytes, message: bytes, where: Where) -> bool:
         handler = self._handlers.get(message[:10])
         if handler is not None:
             known = self._who.get(before)

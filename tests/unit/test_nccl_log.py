@@ -279,3 +279,27 @@ def test_a_compressed_log(tmp_path: object) -> None:
     intake = take((), open_path(str(path)))
     fact = intake.stores[0].get(Nccl)
     assert fact is not None and via(fact.comms[0]) == {(0, 1, "P2P/CUMEM")}
+
+
+def test_numbers_beyond_all_reason() -> None:
+    """A mangled or hostile line costs itself, never the log."""
+    digits = "9" * 6000
+    bad = [
+        f"h:1:1 [0] NCCL INFO Channel 00/0 : {digits}[0] -> 1[1] via P2P/CUMEM",
+        f"h:{digits}:1 [0] NCCL INFO cudaDriverVersion {digits}",
+        f"h:1:1 [0] NCCL INFO comm 0x1 rank {digits} nranks {digits} cudaDev {digits} busId 1000 - Init COMPLETE",
+        "h:1:1 [0] NCCL INFO Pattern 4, crossNic 0, nChannels 2, bw 1.2.3/4, type NVL/PIX, sameChannels 1",
+        "h:7:7 [0] NCCL INFO comm 0x9 rank 999999999 nranks 1999999999 cudaDev 0 busId 1000 - Init COMPLETE",
+        "h:7:7 [0] misc/socket.cc:1 NCCL WARN socketProgress: Connection closed by remote peer h<1>",
+        f"h:1:1 [0] init.cc:1 NCCL WARN Duplicate GPU detected : rank {digits} and rank 1 both on CUDA device 1000",
+    ]
+    found = read("\n".join([*bad, *job(2)]) + "\n")
+    assert any(via(c) == {(0, 1, "P2P/CUMEM")} and c.nranks == 2 for c in found.comms)
+
+
+def test_hostile_numbers_end_no_report() -> None:
+    from tests.support import gpudoctor
+
+    text = "h:7:7 [0] NCCL INFO comm 0x9 rank 3 nranks 1999999999 cudaDev 0 busId 1000 - Init START\nh:7:7 [0] misc/socket.cc:1 NCCL WARN socketProgress: Connection closed by remote peer h<1>\n"
+    done = gpudoctor("check", "--from", "-", stdin=text.encode())
+    assert done.returncode in (0, 1, 3) and b"Traceback" not in done.stderr
