@@ -127,7 +127,8 @@ class Heard:
     def _share(self) -> float:
         places = {(r["task"], r["size"], r["in_place"]) for r in self.rows}
         groups = max(1, sum(len(groups) for groups in self.work.pairs))
-        return len(places) / max(1, 2 * len(self.work.sizes) * groups)
+        ways = 1 if self.work.backend == "gloo" and self.work.collective != "all_gather" else 2  # in place and out of it
+        return len(places) / max(1, ways * len(self.work.sizes) * groups)
 
     def result(self, log: bytes, engine: str, seconds: float, errors: str, last: str | None) -> Measured:
         work = self.work

@@ -273,6 +273,7 @@ class Session:
             "plateau_busbw_gbs": run.plateau_busbw_gbs if run is not None else None,
             "latency_us": run.latency_us if run is not None else None,
             "spread_pct": self.measured.spread_pct,
+            "copy_between_gpus_gbs": min((r.gbs for m in (self.measured, *self.parts) for r in m.pairs if r.what == "copy write"), default=None),
             "seconds": {
                 "total": round(time.monotonic() - self.began, 2),
                 "until_engine_ready": round(self.engine_s, 2),

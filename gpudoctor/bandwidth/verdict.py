@@ -9,7 +9,8 @@ from typing import Any
 from gpudoctor.bandwidth.session import NotStarted, Options, Session
 from gpudoctor.bandwidth.work import Progress
 from gpudoctor.discover import Plugins
-from gpudoctor.facts.bandwidth import Wanted
+from gpudoctor.expect.opinion import Verdict
+from gpudoctor.facts.bandwidth import BandwidthRun, Wanted
 from gpudoctor.facts.store import FactStore
 from gpudoctor.ingest import Intake, take
 from gpudoctor.judge import judge
@@ -117,7 +118,8 @@ def _judged(
             if session.trials is not None:
                 store.put(session.trials)
         report = report_of(())
-    ratio, sentence, open_ = _expected(session, store, wanted)
+    verdict = _verdict(session, store, wanted)
+    ratio, sentence, open_ = _expected(session.measured.run, verdict)
     report = _concluded(report, open_, fail_on, bool(snapshots))
     culprits = [t for t in session.trials or () if t.culprit]
     if culprits:
@@ -127,21 +129,51 @@ def _judged(
         sentence = report.diagnoses[0].finding.message.split(". ")[0].rstrip(".") + "."
     return Done(
         report=report,
-        extra={**session.as_json(), "ratio": ratio, "sentence": sentence},
+        extra={
+            **session.as_json(),
+            "ratio": ratio,
+            "warn_below": verdict.warn_below if verdict is not None else None,
+            "fail_below": verdict.fail_below if verdict is not None else None,
+            "expected": _opinions(verdict),
+            "sentence": sentence,
+        },
         sentence=sentence,
         baseline=_baseline(session, store),
     )
 
 
-def _expected(session: Session, store: FactStore, wanted: Wanted) -> tuple[float | None, str, Missing | None]:
-    """(share of what is expected, the sentence for the reader, what keeps it from being judged)."""
-    run = session.measured.run
-    if run is None:
-        return None, "One GPU: nothing to measure between GPUs; its copies to and from the host were measured.", None
+def _verdict(session: Session, store: FactStore, wanted: Wanted) -> Verdict | None:
+    """All opinions on the run; None where no collective ran."""
+    if session.measured.run is None:
+        return None
     from gpudoctor.checkers.busbw import around_of
     from gpudoctor.expect.opinions import assess
 
-    _, verdict = assess(run, around_of(store), wanted)
+    return assess(session.measured.run, around_of(store), wanted)[1]
+
+
+def _opinions(verdict: Verdict | None) -> list[dict[str, Any]]:
+    """For the JSON: what each source expects, how much of it was reached, and which one decided."""
+    if verdict is None:
+        return []
+    return [
+        {
+            "kind": o.kind,
+            "gbs": o.gbs,
+            "share": verdict.measured_gbs / o.gbs if verdict.measured_gbs and o.gbs else None,
+            "words": o.words,
+            "source": o.source,
+            "used": verdict.used is not None and o.kind == verdict.used.kind,
+            "why_not": o.why_not,
+        }
+        for o in verdict.opinions
+    ]
+
+
+def _expected(run: BandwidthRun | None, verdict: Verdict | None) -> tuple[float | None, str, Missing | None]:
+    """(share of what is expected, the sentence for the reader, what keeps it from being judged)."""
+    if run is None or verdict is None:
+        return None, "One GPU: nothing to measure between GPUs; its copies to and from the host were measured.", None
     level = f"{run.plateau_busbw_gbs:.4g} GB/s" if run.plateau_busbw_gbs is not None else "no level"
     if verdict.used is None or verdict.ratio is None:
         if run.failures:

@@ -79,8 +79,7 @@ def _wrong(run: BandwidthRun) -> Finding:
     where = f" at {len(bad)} of {len(run.rows)} sizes ({count} elements)" if bad else ""
     alone = run.nranks == 1
     steps = [Step("Stop jobs on these GPUs until this is found.", risk="disruptive")]
-    program = run.program or "all_reduce_perf"
-    again = f"{program} -b 1M -e 256M -f 2 -c 1 -g {run.nranks or 2}"
+    again = run.again("1M", "256M", check=True)
     if alone:
         steps += [
             Step("One rank uses no link: look at the GPU itself (ECC, Xid)", "nvidia-smi -q -d ECC,ROW_REMAPPER; sudo dmesg | grep -i xid"),
@@ -129,7 +128,7 @@ def _failed(run: BandwidthRun, told: list[Failure]) -> Finding:
     order = ("gpus", "cuda", "nccl", "timeout", "test", "exit")
     first = min(told, key=lambda f: order.index(f.kind)) if told else None
     words = f": {first.text}" if first is not None else f" with exit status {run.exit_status}"
-    rows = f" after {len(run.rows)} rows" if run.rows else " before its first row"
+    rows = f" after {len(run.rows)} row{'s' if len(run.rows) > 1 else ''}" if run.rows else " before its first row"
     return Finding(
         BANDWIDTH_FAILED.slug,
         ERROR,
@@ -140,8 +139,14 @@ def _failed(run: BandwidthRun, told: list[Failure]) -> Finding:
         "the run has no result" if not run.rows else None,
         (
             Step(
+                "Run it again with nothing else on these GPUs; NCCL's log is read with it",
+                run.again("8", "256M"),
+                verify=run.again("8", "256M"),
+            )
+            if run.own
+            else Step(
                 "Run it again with NCCL's log, and read the first warning in it",
-                f"NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log {run.program or 'all_reduce_perf'} -b 8 -e 256M -f 2 -g {run.nranks or 2}",
+                f"NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log {run.again('8', '256M')}",
                 verify="gpudoctor check --from /tmp/nccl.*.log",
             ),
         ),

@@ -114,10 +114,13 @@ def _finding(run: BandwidthRun, group: Group, verdict: Verdict, used: Opinion) -
 
 
 def _steps(run: BandwidthRun, group: Group) -> tuple[Step, ...]:
-    program = run.program or f"{run.collective or 'all_reduce'}_perf"
-    again = f"{program} -b 256M -e 4G -f 4 -g {run.nranks or 2}"
+    again = run.again("256M", "4G", 4)
+    look = f"NCCL_DEBUG=INFO {again} 2>&1 | grep -E ' via |set by environment|NCCL_.* set'"
+    if run.own:
+        # NCCL's log is read with every run of ours.
+        look = f"{again} --format json | python3 -c \"import json, sys; [print(c['transports'], c['env']) for c in json.load(sys.stdin)['facts'].get('nccl', [])]\""
     return (
-        Step("See which way NCCL goes (P2P, SHM or NET) and what it was told", f"NCCL_DEBUG=INFO {again} 2>&1 | grep -E ' via |set by environment|NCCL_.* set'"),
+        Step("See which way NCCL goes (P2P, SHM or NET) and what it was told", look),
         Step("See whether a link, a slot or a setting of this host explains it", "gpudoctor check"),
         Step("Measure again with nothing else on these GPUs, and let gpudoctor try what holds it back", f"gpudoctor bandwidth --gpus {_gpus(run, group)}", verify=again),
     )  # fmt: skip

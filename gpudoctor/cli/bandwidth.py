@@ -236,6 +236,7 @@ class _Progress:
         self.on = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self.began = time.monotonic()
         self.last = 0.0
+        self.share = 0.0
 
     def __enter__(self) -> _Progress:
         return self
@@ -250,7 +251,9 @@ class _Progress:
         if not self.on or now - self.last < self.EVERY_S:
             return
         self.last = now
-        took = now - self.began
-        left = f", about {took / share - took:.0f} s left" if share > 0.05 else ""
+        if share < self.share or share == 0:
+            self.began = now  # another stage begins: what came before says nothing of it
+        took, self.share = now - self.began, share
+        left = f", about {took / share - took:.0f} s left" if share > 0.1 and took > 0.5 else ""
         sys.stderr.write(f"\r\x1b[K{what[:60]} ({100 * share:.0f} %{left})")
         sys.stderr.flush()

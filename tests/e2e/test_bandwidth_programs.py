@@ -87,6 +87,7 @@ def test_a_sound_host_passes_and_says_by_what_it_is_judged(host: Host) -> None:
     assert max(row["size"] for row in run["rows"]) == 1 << 30
     own = said["bandwidth"]
     assert own["engine"] == "nccl-tests" and own["ratio"] and own["trials"] == [] and own["spread_pct"] == 0.0
+    assert [o["kind"] for o in own["expected"] if o["used"]] and {"wire"} <= {o["kind"] for o in own["expected"]}
     first = host.calls[0]["env"]
     assert first["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID" and first["NCCL_DEBUG"] == "INFO"
     assert first["CUDA_VISIBLE_DEVICES"].count("GPU-") == 2

@@ -9,6 +9,7 @@ import pytest
 from gpudoctor.bandwidth.events import Heard
 from gpudoctor.bandwidth.torch_engine import memory_needed
 from gpudoctor.bandwidth.work import Measured, Target, Work
+from gpudoctor.facts.bandwidth import BandwidthRun
 
 GPUS = tuple(Target(index=i, uuid=f"GPU-{i}", bdf=f"0000:0{i}:00.0", name="H200") for i in (1, 3))
 
@@ -117,3 +118,11 @@ def test_pairs_are_rates_of_their_own_and_no_run() -> None:
 def test_the_memory_asked_for_covers_buffers_and_checking() -> None:
     assert memory_needed((8, 1 << 30)) > 2 << 30
     assert memory_needed(()) < 1 << 30
+
+
+def test_what_gpudoctor_measured_is_measured_again_by_gpudoctor() -> None:
+    run = heard([*FULL, *END]).run
+    assert run is not None
+    assert run.again("8", "256M") == "gpudoctor bandwidth --engine torch --gpus 1,3 --sizes 8:256M:2"
+    other = BandwidthRun(program="all_gather_perf", collective="all_gather", nranks=4)
+    assert other.again("1M", "1G", 4, check=True) == "all_gather_perf -b 1M -e 1G -f 4 -c 1 -g 4"
