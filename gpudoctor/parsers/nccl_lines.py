@@ -16,7 +16,7 @@ from gpudoctor.parsers.nccl_state import Comm, Pairs, Proc
 from gpudoctor.record import replace
 
 Where = Callable[[], tuple[int, str]]  # line number and text, found only where asked for
-MAX_MESSAGES = 2000
+MAX_MESSAGES = 5000  # of one tier: each rank's echo is kept, and none of them takes the place of a cause
 MAX_PROCS = 20_000
 
 _WHO = re.compile(rb"(?:^|[\s>:\]|)])([A-Za-z0-9_][\w.-]*):(\d+)(?::(\d+))?(?: \[(-?\d+)\])? *$")
@@ -92,6 +92,7 @@ class NcclLog:
         self.pairs = Pairs()
         self.loose_version: str | None = None
         self.order = 0
+        self._kept: dict[int, int] = {}  # messages by tier
         self._hosts: dict[int, set[str]] = {}
         self._vias: dict[bytes, tuple[str, str]] = {}
         self._who: dict[bytes, tuple[Proc, int | None]] = {}
@@ -405,12 +406,13 @@ class NcclLog:
         key = (family.id if family else text[:120], id(proc), dev, file, tuple(sorted(fields.items())) if family else ())
         if key in self.messages:
             self.messages[key].times += 1
-        elif len(self.messages) < MAX_MESSAGES:
+        elif self._kept.get(tier := family.tier if family else HARMLESS, 0) < MAX_MESSAGES:
+            self._kept[tier] = self._kept.get(tier, 0) + 1
             spot = where()
             message_ = NcclMessage(
                 family=family.id if family else "unknown",
                 slug=family.slug if family else None,
-                tier=family.tier if family else HARMLESS,
+                tier=tier,
                 text=text,
                 source=self.source,
                 line=spot[0],

@@ -286,3 +286,9 @@ def test_gpus_that_no_rank_uses() -> None:
     two = Gpus(four.gpus[:2])
     assert "gpu-not-visible" not in say(text, more=(two,))
     assert "gpu-not-visible" not in say(text, more=(Gpus(four.gpus, complete=False),))
+
+
+def test_a_flood_of_echoes_does_not_drown_the_cause() -> None:
+    flood = "".join(f"h:{n}:1 [0] a.cc:1 NCCL WARN socketProgress: Connection closed by remote peer x<1>\n" for n in range(1, 5600))
+    found = say(flood + "h:9999:1 [0] a.cc:1 NCCL WARN Cuda failure 'out of memory'\n")
+    assert set(found) == {"cuda-error"}
