@@ -13,8 +13,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from gpudoctor.read.section import parser_module  # noqa: F401  # where it was, for older callers
-
 
 class Format(NamedTuple):
     kind: str

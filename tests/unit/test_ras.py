@@ -16,8 +16,7 @@ from gpudoctor.checkers.ras import RasFindings
 from gpudoctor.collect import ras
 from gpudoctor.facts.hang import Ras
 from gpudoctor.model import ERROR, WARNING, CannotTell, Finding
-from gpudoctor.read.formats import parser_module
-from gpudoctor.read.section import Unparsable
+from gpudoctor.read.section import Unparsable, parser_module
 from gpudoctor.read.whole import whole
 from tests.support import check, findings, recognise, report
 
