@@ -44,6 +44,13 @@ class Bisect:
             self._variations([s.name for s in tried])
         return tuple(self.trials)
 
+    def after_failure(self) -> tuple[Trial, ...]:
+        """One run without peer to peer: does what hung, crashed or mangled data work through host memory?"""
+        words = "peer to peer off"
+        reached, why = self._measure(words, Change(put={"NCCL_P2P_DISABLE": "1", **self.site.kept()}))
+        said = why or (f"the run works, at {reached:.4g} GB/s" if reached is not None else "the run works")
+        return (Trial(what=words, after_gbs=reached, why_not=why, origin={"*": Evidence("gpudoctor bandwidth", words, said)}),)
+
     def _settings(self, tried: list[Setting]) -> float:
         """All of them away at once; if that helps, which one. Returns the best level reached."""
         if not tried:
@@ -127,6 +134,8 @@ class Bisect:
         run = measured.run
         if run is None or run.failures or not run.rows:
             return None, run.failures[0].text if run is not None and run.failures else "it gave no row"
+        if run.wrong:
+            return None, "it returned wrong data"
         return run.plateau_busbw_gbs, None
 
     def _say(

@@ -239,6 +239,23 @@ class Session:
         self.trials = Trials(search.run())
         self.notes += telling(self.trials)
 
+    def after_failure(self) -> None:
+        """A run that hung, crashed or returned wrong data, once more without peer to peer."""
+        run = self.measured.run or next((m.run for m in self.parts if m.run is not None), None)
+        if run is None or self.work is None or self.engine is None or self.options.backend != "nccl" or self.site.p2p_off():
+            return
+        search = Bisect(self.engine, self.work, self.site, 0.0, self.progress, self.options.allow_p2p)
+        self.trials = Trials(search.after_failure())
+        (trial,) = self.trials
+        if trial.why_not is None:
+            self.notes.append(
+                "with NCCL_P2P_DISABLE=1 the same run works"
+                + (f" ({trial.after_gbs:.4g} GB/s)" if trial.after_gbs is not None else "")
+                + ": it is peer to peer that fails here (ACS, IOMMU, a link between the GPUs), and not NCCL's other ways"
+            )
+        else:
+            self.notes.append(f"without peer to peer (NCCL_P2P_DISABLE=1) it does not work either: {trial.why_not}")
+
     def put_facts(self, store: FactStore, wanted: Wanted) -> None:
         """Everything measured, into the facts of this host."""
         parts = (self.measured, *self.parts)

@@ -115,8 +115,10 @@ def _judged(
         low = any(r.findings for r in report.results if r.slug in ("busbw-low", "pair-slow"))
         if low and session.options.bisect:
             session.bisect()
-            if session.trials is not None:
-                store.put(session.trials)
+        elif session.options.bisect and any(r.findings for r in report.results if r.slug in ("bandwidth-failed", "wrong-results")):
+            session.after_failure()
+        if session.trials is not None:
+            store.put(session.trials)
         report = report_of(())
     verdict = _verdict(session, store, wanted)
     ratio, sentence, open_ = _expected(session.measured.run, verdict)

@@ -62,7 +62,7 @@ def tried(store: FactStore, style: Style) -> list[str]:
     lines = []
     for trial in store.get(Trials) or ():
         if trial.why_not is not None:
-            result = f"not tried: {trial.why_not}" if trial.after_gbs is None else trial.why_not
+            result = trial.why_not
         else:
             result = f"{trial.after_gbs:.4g} GB/s" if trial.after_gbs is not None else "no level"
             result += f" instead of {trial.before_gbs:.4g}" if trial.before_gbs is not None else ""

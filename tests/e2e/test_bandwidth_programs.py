@@ -151,6 +151,14 @@ def test_a_hang_is_ended_with_everything_it_started(host: Host) -> None:
     assert "hung" in failure and "Connected all rings" in failure  # the last line of NCCL's log
 
 
+def test_after_a_hang_it_is_said_whether_it_works_without_peer_to_peer(host: Host) -> None:
+    status, said = host.run("--hang-after", "2", FAKE_MODE="p2phang")
+    assert status == 1 and "bandwidth-failed" in slugs(said, "error")
+    assert any("it is peer to peer that fails here" in note for note in said["bandwidth"]["notes"])
+    status, said = host.run("--hang-after", "2", FAKE_MODE="hang")
+    assert status == 1 and any("does not work either" in note for note in said["bandwidth"]["notes"])
+
+
 @pytest.mark.parametrize(
     "mode, slug, words", [("crash", "bandwidth-failed", "ended by signal 11"), ("status3", "bandwidth-failed", "unhandled system error"), ("wrong", "wrong-results", "")]
 )
