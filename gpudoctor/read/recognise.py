@@ -44,6 +44,8 @@ _PRINTS = {
 # A fence, HTML around it, or nvidia-bug-report's line ends whatever came before.
 _BOUNDARY = re.compile(r"^\s*(?:`{3,}|~{3,}|_{20,}|</?(?:details|pre|code|summary)\b)")
 _COUNTED = re.compile(r"^ {0,3}(?P<number>\d{1,6}):[ \t]?(?P<rest>.*)$")
+_DIGITS = str.maketrans("123456789", "000000000")
+_MAX_BARE = 4096  # a text that speaks of GPUs in so many ways and wears nothing in any of them is a log
 _MARKUP = re.compile(r"[<&]|\[\d{0,2}m|\\$")
 _XML = frozenset(("smi-qx", "topo-xml"))  # their tags and entities mean something
 # Where a `#` or a `-` before the line is more than a mark.
@@ -88,6 +90,7 @@ class Recogniser(Passing):
         self._open: dict[str | None, _Open] = {}
         self._scattered: dict[tuple[str, str | None], _Open] = {}
         self._shape: Shape | None = None  # what the open block's lines wear
+        self._bare: set[str] = set()  # shapes of lines, every digit made equal, that wear nothing
         self._before: deque[Line] = deque(maxlen=_BEFORE)  # the last lines, as they came
         self._after: _Open | None = None  # which scattered section the next lines go with
         self._left = 0
@@ -219,13 +222,18 @@ class Recogniser(Passing):
         off = self._shape(text) if self._shape is not None else None
         if off is not None:
             return off
-        if not telling or current is not None and self._continues(current, text) or self._begins(text) is not None:
+        like = text.translate(_DIGITS)
+        if not telling or like in self._bare or len(self._bare) > _MAX_BARE:
+            return text
+        if current is not None and self._continues(current, text) or self._begins(text) is not None:
             return text
         for off, shape in undress(text):
             found = self._begins(off)
             if found is not None and found.belongs is not None and found.format.kind not in _NEVER_DRESSED:
                 self._shape = shape
+                self._bare.clear()
                 return off
+        self._bare.add(like)
         return text
 
     def _begins(self, text: str) -> Compiled | None:
