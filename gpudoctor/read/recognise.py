@@ -90,7 +90,8 @@ class Recogniser(Passing):
         self._open: dict[str | None, _Open] = {}
         self._scattered: dict[tuple[str, str | None], _Open] = {}
         self._shape: Shape | None = None  # what the open block's lines wear
-        self._bare: set[str] = set()  # shapes of lines, every digit made equal, that wear nothing
+        # Shapes of lines, every digit made equal, in which no block begins, dressed or not; True: nothing else either.
+        self._bare: dict[str, bool] = {}
         self._before: deque[Line] = deque(maxlen=_BEFORE)  # the last lines, as they came
         self._after: _Open | None = None  # which scattered section the next lines go with
         self._left = 0
@@ -166,7 +167,9 @@ class Recogniser(Passing):
                 if _HOSTLIKE.match(label):
                     host = label
         current = self._open.get(label)
-        if label is None:
+        if telling and self._shape is None and self._bare.get(text.translate(_DIGITS), False):
+            telling = False
+        elif label is None:
             text = self._undressed(text, telling, current)
         line = line._replace(text=text)
         if current is not None:
@@ -233,7 +236,7 @@ class Recogniser(Passing):
                 self._shape = shape
                 self._bare.clear()
                 return off
-        self._bare.add(like)
+        self._bare[like] = self._starting(text) is None
         return text
 
     def _begins(self, text: str) -> Compiled | None:

@@ -158,3 +158,16 @@ def test_xml_keeps_its_tags_and_entities():
     )
     (section,) = recognise(text)
     assert section.text == text.rstrip("\n") or re.sub(r"\n$", "", section.text) == text.rstrip("\n")
+
+
+def test_a_line_that_said_nothing_before_is_read_inside_a_block():
+    """Lines of one shape are looked at once, but never passed over where a block's marks are known."""
+    chatter = "[INFO] GPU0 is at 95%\n[INFO] NIC0: mlx5_0 is up\n" * 3
+    dressed = "".join(f"[INFO] {line}\n" for line in (TOPO + "\nNIC Legend:\n\n  NIC0: mlx5_7\n").splitlines())
+    assert said(recognise(chatter + dressed)) == said(recognise(TOPO))
+
+
+def test_a_log_that_speaks_of_gpus_in_ever_new_words_is_still_read():
+    words = ("alpha", "beta", "gamma", "delta", "rho", "phi", "chi", "psi", "eta", "mu")
+    log = "".join(f"{a} {b} {c} {d} GPU0 is busy\n" for a in words for b in words for c in words for d in words[:6])
+    assert said(recognise(log + TOPO + log)) == said(recognise(TOPO))
