@@ -51,7 +51,8 @@ class Matrix:
 def matrices(section: Section) -> Iterator[Matrix]:
     """Every matrix of a section, with the legends that follow it."""
     matrix = Matrix()
-    for line in _unwrapped(section.lines):
+    lines = list(_unwrapped(section.lines))
+    for line in _marked(lines):
         words = line.text.split()
         device, legend = _DEVICE.match(line.text), _LEGEND.match(line.text)
         if device:
@@ -64,7 +65,7 @@ def matrices(section: Section) -> Iterator[Matrix]:
                 yield matrix
                 matrix = Matrix()
             matrix.header = line
-            matrix.columns, matrix.labels = _header(words)
+            matrix.columns, matrix.labels = _header(words[:-1] if line.cut and not _is_word(words[-1]) else words)
         else:
             row = _row(line, words, matrix.columns or [])
             if row is None:
@@ -74,6 +75,24 @@ def matrices(section: Section) -> Iterator[Matrix]:
                 matrix = Matrix()
             matrix.rows.append(row)
     yield matrix
+
+
+def _marked(lines: list[Line]) -> Iterator[Line]:
+    """Lines of a matrix that was clipped at a width (`cut -c`, `less -S`, a narrow window) count as cut where they reach it."""
+    width = 0
+    for place, line in enumerate(lines):
+        words = line.text.split()
+        if _is_header(words):
+            below = [other.text for other in lines[place + 1 : place + 3]]
+            partial = not _is_word(words[-1])
+            flush = words[-1] not in ("Affinity", "ID") and len(below) == 2 and {len(text) for text in below} == {len(line.text)}
+            width = len(line.text) if partial or flush else 0
+        yield line._replace(cut=True) if width and len(line.text) >= width else line
+
+
+def _is_word(word: str) -> bool:
+    """Is a header's last word whole, as far as one can tell?"""
+    return word in _LABELS or NAME.match(word) is not None or _DOTS.match(word) is not None or _RUN_TOGETHER.match(word) is not None
 
 
 def _is_header(words: list[str]) -> bool:

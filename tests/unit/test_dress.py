@@ -12,6 +12,7 @@ import pytest
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.topology import NvLinks, Pairs
 from gpudoctor.parsers import smi_nvlink, smi_q, smi_table, smi_topo
+from gpudoctor.parsers.topo_matrix import matrices
 from gpudoctor.read.section import Section
 from tests.support import recognise
 
@@ -171,3 +172,15 @@ def test_a_log_that_speaks_of_gpus_in_ever_new_words_is_still_read():
     words = ("alpha", "beta", "gamma", "delta", "rho", "phi", "chi", "psi", "eta", "mu")
     log = "".join(f"{a} {b} {c} {d} GPU0 is busy\n" for a in words for b in words for c in words for d in words[:6])
     assert said(recognise(log + TOPO + log)) == said(recognise(TOPO))
+
+
+@pytest.mark.parametrize("width", range(24, 90))
+def test_a_clipped_matrix_says_nothing_else(width):
+    """As `cut -c`, `less -S` or a narrow window leave it: no cell, list or name may be taken for a shorter one."""
+    whole = said(recognise(TOPO))
+    sections = recognise("\n".join(line[:width] for line in TOPO.expandtabs(8).splitlines()) + "\n")
+    for section in sections:
+        columns = {c for m in matrices(section) for c in m.columns or ()}
+        assert columns <= {"GPU0", "GPU1", "GPU2", "NIC0"}
+    for key, values in said(sections).items():
+        assert all(v is None or v == w for v, w in zip(values, whole[key], strict=True)), (key, values)
