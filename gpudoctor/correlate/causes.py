@@ -11,6 +11,15 @@ from typing import NamedTuple
 SCOPES = ("host", "gpu", "same")
 
 
+# Errors of these ended a run or keep any from starting: to a reader with a dead job they come before what only slows it.
+ENDS_A_RUN = frozenset(
+    (
+        "driver-unavailable", "version-mismatch", "gpu-missing", "gpu-not-visible", "no-interface", "duplicate-gpu", "rank-mismatch",
+        "peer-died", "network-error", "cuda-error", "collective-timeout", "shm", "memlock", "wrong-results",
+    )
+)  # fmt: skip
+
+
 class Explains(NamedTuple):
     cause: str
     effects: tuple[str, ...]

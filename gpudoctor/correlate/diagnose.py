@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from gpudoctor.correlate.causes import TABLE, Explains
-from gpudoctor.model import CONFIDENCES, NOTE, Diagnosis, Finding, severity_rank
+from gpudoctor.correlate.causes import ENDS_A_RUN, TABLE, Explains
+from gpudoctor.model import CONFIDENCES, ERROR, NOTE, Diagnosis, Finding, severity_rank
 
 
 def diagnose(
@@ -61,10 +61,11 @@ def _natural(subject: str) -> tuple[object, ...]:
 
 
 def _weight(diagnosis: Diagnosis) -> tuple[object, ...]:
-    """Severity first, then how sure, then how much it explains."""
+    """Severity first, then what ended a run, then how sure, then how much it explains."""
     finding = diagnosis.finding
     return (
         severity_rank(finding.severity),
+        not (finding.severity == ERROR and finding.slug in ENDS_A_RUN),
         CONFIDENCES.index(finding.confidence),
         -len(diagnosis.explains),
         *_key(finding)[1:],

@@ -68,6 +68,8 @@ _BARRIER = re.compile(r"Ranks? (\d[\d, ]{0,20000}) failed to pass monitoredBarri
 _STORE = re.compile(
     r"store[ -]based barrier on rank:? (\d{1,7}), for key: \S{1,120} \(world_size=(\d{1,7}), (?:worker_count|num_workers_joined)=(\d{1,7})\b"
 )
+# The store is served by rank 0, so it is rank 0 that waits for the others before any group exists.
+_CLIENTS = re.compile(r"[Tt]imed out after \d{1,9} seconds waiting for clients\. (\d{1,7})/(\d{1,7}) clients joined")
 _BEHIND = re.compile(r"\[(\d[\d, ]{0,20000})\] finished collective #(\d{1,18}), but didn't join collective #(\d{1,18}) ")
 _UNFINISHED = re.compile(r"\[(\d[\d, ]{0,20000})\] joined but didn't finish collective #(\d{1,18}) ")
 _NEVER = re.compile(r"ranks? \[(\d[\d, ]{0,20000})\] are the lagging ranks")
@@ -281,6 +283,9 @@ def _ranks(said: str) -> tuple[int, ...]:
 
 
 def _accused(section: Section, line: Line) -> Iterator[Accused]:
+    clients = _CLIENTS.search(line.text) if "clients joined" in line.text else None
+    if clients is not None:
+        yield Accused(kind="waits", ranks=(0,), world=int(clients[2]), joined=int(clients[1]), origin={"*": section.at(line)})
     if "arrier" not in line.text and "collective #" not in line.text and "lagging" not in line.text:
         return
     origin = {"*": section.at(line)}

@@ -10,7 +10,7 @@ from gpudoctor.record import KeyedRecord
 
 WIDTH = 80
 LABEL = 9  # columns of "  What   "
-_GLUE = "\u00a0"  # a blank at which no line is broken
+_GLUE = "\ue000"  # a blank at which no line is broken: a private character, which no input keeps and no blank rule touches
 _ASCII = {"✗": "x", "·": "-", "✓": "+", "…": "...", "×": "x", "–": "-", "≥": ">=", "≤": "<=", "→": "->", "µ": "u"}
 _COLOURS = {ERROR: "31;1", WARNING: "33;1", NOTE: "36", "fail": "31;1", "unknown": "33;1", "pass": "32;1", "dim": "2", "bold": "1"}
 MARK = {ERROR: "✗", WARNING: "!", NOTE: "·"}

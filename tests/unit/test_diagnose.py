@@ -61,3 +61,13 @@ def test_hosts_are_not_joined():
     cause, effect = say("a"), say("b")
     got = diagnose([replace(cause, host="one"), replace(effect, host="two")], {}, TABLE)
     assert len(got) == 2
+
+
+def test_what_ended_a_run_comes_before_what_only_slows_it():
+    from gpudoctor.record import replace
+
+    slow = say("p2p-disabled-env")
+    ended = replace(say("peer-died", subject="rank:1"), confidence="likely")
+    assert [d.finding.slug for d in diagnose([slow, ended])] == ["peer-died", "p2p-disabled-env"]
+    # A warning of such a slug ended nothing.
+    assert [d.finding.slug for d in diagnose([slow, say("shm", WARNING)])] == ["p2p-disabled-env", "shm"]

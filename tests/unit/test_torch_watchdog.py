@@ -7,6 +7,7 @@ import importlib
 import pytest
 
 from gpudoctor.facts.hang import RankWork, Watchdog
+from gpudoctor.parsers import torch_watchdog
 from gpudoctor.read.section import Unparsable, parser_module
 from tests.made_jobs import Job
 from tests.support import recognise
@@ -210,3 +211,12 @@ def test_torchrun_table() -> None:
         "  exitcode  : -9 (pid: 4001)\n  error_file: <N/A>\n  traceback : Signal 9 (SIGKILL) received by PID 4001\n"
     ).deaths
     assert [(d.rank, d.exitcode, d.host, d.first) for d in found] == [(25, -9, "node3", True)]
+
+
+def test_a_store_that_waits_for_clients_blames_who_did_not_come():
+    text = "[rank0]:torch.distributed.DistStoreError: Timed out after 21 seconds waiting for clients. 1/2 clients joined.\n"
+    (section,) = recognise(text)
+    (fact,) = torch_watchdog.parse(section)
+    assert [(a.kind, a.ranks, a.world, a.joined) for a in fact.accused] == [("waits", (0,), 2, 1)]
+    with pytest.raises(Unparsable):
+        list(torch_watchdog.parse(recognise("3/4 clients joined the meeting\n")[0]))
