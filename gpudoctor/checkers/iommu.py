@@ -10,20 +10,21 @@ from gpudoctor.checkers.gpu_links import gpu_links
 from gpudoctor.checkers.isolation import leave_on, passes_devices_on
 from gpudoctor.checkers.traffic import can_peer, pcie_peer
 from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Cpu, Iommu, Modules, Platform
 from gpudoctor.facts.topology import Nics, Pairs
-from gpudoctor.model import CERTAIN, NOTE, POSSIBLE, WARNING, CannotTell, Cause, Evidence, Finding, Step
+from gpudoctor.model import CERTAIN, LIKELY, NOTE, POSSIBLE, WARNING, CannotTell, Cause, Evidence, Finding, Step
 
 IOMMU = Cause(
     "GD219", "iommu", "The IOMMU translates the GPUs' traffic",
-    "warning where peer to peer over PCIe or GPUDirect RDMA would be in use; error with a measured loss or hang; otherwise note",
+    "warning where peer to peer over PCIe or GPUDirect RDMA would be in use, or the log shows accesses refused; error with a measured loss or hang; otherwise note",
     "With translation on (group type DMA or DMA-FQ) every address a GPU or NIC uses is looked up in the IOMMU, and peer-to-peer "
     "traffic has to pass the root complex for it. Transfers then get slow, and on some boards hang or arrive wrong without any "
     "line in NCCL's log. Identity mapping (iommu=pt) keeps the unit on and takes it out of the way of the host's own devices. "
     "NVLink traffic never meets the IOMMU. Inside a virtual machine the guest's unit tells nothing about the host's.",
-    "/sys/kernel/iommu_groups/*/type of the GPUs, /sys/class/iommu, /proc/cmdline",
+    "/sys/kernel/iommu_groups/*/type of the GPUs, /sys/class/iommu, /proc/cmdline; AMD-Vi and DMAR faults in the kernel log",
     "iommu=pt on the kernel command line; not on a host that passes devices to guests.",
 )  # fmt: skip
 
@@ -32,11 +33,15 @@ class IommuTranslating(BaseChecker):
     """Translation on bare metal, weighed by whether anything peers over PCIe."""
 
     name: ClassVar[str] = "iommu"
-    any_of = (Iommu, PciTree)
-    wants = (Gpus, PciTree, Pairs, Nics, Cpu, Platform, Modules, Iommu)
+    any_of = (Iommu, PciTree, KernelLog)
+    wants = (Gpus, PciTree, Pairs, Nics, Cpu, Platform, Modules, Iommu, KernelLog)
     causes = (IOMMU,)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
+        refused = _refused(facts)
+        if refused:
+            yield _refusal(facts, refused)
+            return
         platform = facts.get(Platform)
         links = list(gpu_links(facts))
         virtual = any(d.virtual for link in links for d in (link.card, *link.above) if d is not None)
@@ -55,6 +60,32 @@ class IommuTranslating(BaseChecker):
             yield CannotTell("iommu", "whether the IOMMU translates is not in the input (/sys/kernel/iommu_groups/*/type)")
             return
         yield _finding(facts, evidence)
+
+
+def _refused(facts: FactView) -> list[KernelEvent]:
+    """Accesses by a GPU that the IOMMU stopped. Lines of other devices, or of one that is not known for a GPU, are not ours."""
+    log, gpus, tree = facts.get(KernelLog), facts.get(Gpus), facts.get(PciTree)
+    ours = {g.bdf for g in gpus or ()} | {d.bdf for d in (tree.gpus() if tree is not None else ())}
+    ours |= {e.bdf for e in (log.of("xid") if log is not None else ())}
+    faults = log.of("iommu-fault") if log is not None else ()
+    return [e for e in faults if not e.stale and (e.driver == "nvidia" or (e.bdf is not None and e.bdf in ours))]
+
+
+def _refusal(facts: FactView, faults: list[KernelEvent]) -> Finding:
+    cards = sorted({e.bdf for e in faults if e.bdf})
+    who = f"the GPU at {cards[0]}" if len(cards) == 1 else f"{len(cards)} GPUs ({', '.join(cards[:4])})"
+    times = "once" if len(faults) == 1 else f"{len(faults)} times"
+    return Finding(
+        "iommu",
+        WARNING,
+        f"gpu:{cards[0]}" if len(cards) == 1 else "host",
+        f"The IOMMU stopped accesses of {who}, {times} in the log: it translates, and did not know the address. Peer to peer "
+        "between GPUs does this where the driver does not map it.",
+        (faults[0].at("text"),),
+        LIKELY,
+        "data that a GPU writes to a peer gets lost: jobs hang or compute wrong values",
+        _steps(facts),
+    )
 
 
 def _peers(facts: FactView) -> tuple[bool | None, str]:

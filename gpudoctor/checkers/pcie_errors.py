@@ -38,7 +38,7 @@ PCIE_ERRORS = Cause(
     (_REPLAYS, _MESSAGES),
 )  # fmt: skip
 
-_LIMIT = lazy(r"limited by ([\d.]+ GT/s) PCIe (x\d+) link at \S+(?: \(capable of [\d.]+ Gb/s with ([\d.]+ GT/s) PCIe (x\d+) link\))?")
+_LIMIT = lazy(r"limited by ([\d.]+ GT/s)(?: PCIe)? (x\d+) link at \S+(?: \(capable of [\d.]+ Gb/s with ([\d.]+ GT/s)(?: PCIe)? (x\d+) link\))?")
 
 
 class PcieErrors(BaseChecker):
@@ -112,6 +112,8 @@ def _reported(bdf: str | None, label: str | None, events: list[KernelEvent], con
         return
     lost = [e for e in events if e.severity != "correctable"]
     many = len(events) - len(lost) >= _MESSAGES.value
+    if label is None and bdf and any(e.driver == "nvidia" for e in events):
+        label = f"the GPU at {bdf}"
     name = label or (f"the device at {bdf}" if bdf else "a device whose address is not in the line")
     words = [f"{len(lost)} uncorrected"] if lost else []
     if len(events) > len(lost):

@@ -17,7 +17,7 @@ class KernelEvent(Entry):
     code: int | None = None  # the Xid, SXid or NVSwitch error number
     fatal: bool | None = None  # SXid and NVSwitch say it
     severity: str | None = None  # AER: "correctable", "nonfatal", "fatal"
-    driver: str | None = None  # aer, bandwidth-limited: the driver the line names, "nvidia", "pcieport"
+    driver: str | None = None  # aer, bandwidth-limited, iommu-fault: the driver the line names, "nvidia", "pcieport"
     bridge: str | None = None  # bandwidth-limited: where the narrow link is
     link: int | None = None  # NVLink or NVSwitch port named in the message
     text: str = ""

@@ -29,14 +29,18 @@ _SWITCH = lazy(
 _FATAL = lazy(r"\b(Non-?fatal|Fatal)\b", re.I)
 _LINK = lazy(r"\blink:? ?(-?\d+)(?=(.?))", re.I)
 _BUS_ERROR = lazy(
-    rf"(?:\b([\w-]{{1,32}}) )?({_B}): (?:AER: )?PCIe Bus Error: severity=(Correct|Uncorrect)\w+(?: \((Non-Fatal|Fatal)\))?, type="
+    rf"(?:\b([\w-]{{1,32}}) )?({_B}): (?:AER: )?PCIe Bus Error: severity=(Correct|Uncorrect)\w+(?: \((Non-Fatal|Fatal)\))?(?:(,)|\s*$)"
 )
 # The root port's announcement: `AER: Corrected error received: 0000:81:00.0`, since 6.9 `AER: Correctable error message received from …`.
 _RECEIVED = lazy(
     rf"AER: (?:Multiple )?(Correct|Uncorrect)\w+(?: \((Non-Fatal|Fatal)\))? error (?:message )?received(?::| from) ({_B}){_WHOLE}"
 )
+# An error below a bridge that was not corrected is told to every driver there, and NVIDIA's cannot mend one.
+_STRUCK = lazy(rf"\bnvidia ({_B}): (?:AER: can't recover|device has no AER-aware driver)")
 _LIMITED = lazy(
-    rf"(?:\b([\w-]{{1,32}}) )?({_B}): [\d.]+ Gb/s available PCIe bandwidth, limited by [\d.]+ GT/s PCIe x\d+ link at ({_B}){_WHOLE}"
+    rf"(?:\b([\w-]{{1,32}}) )?({_B}): [\d.]+ Gb/s available PCIe bandwidth, limited by"
+    # Up to 5.6 kernels write `8 GT/s x8 link`; mailers and terminals break these long lines anywhere.
+    rf"(?: [\d.]+ GT/s(?: PCIe)? x\d+ link(?: at ({_B}){_WHOLE})?)?"
 )
 _OFF_BUS = lazy(rf"NVRM: (?:GPU (?:at (?:PCI:)?)?({_B}):? .{{0,120}}?)?(?:has )?fallen off the bus")
 _RM_INIT = lazy(rf"NVRM: (?:GPU (?:at (?:PCI:)?)?({_B}):? )?(?:RmInitAdapter failed|rm_init_adapter failed)")
@@ -44,7 +48,7 @@ _LOAD = lazy(r"NVRM: loading NVIDIA UNIX\b.{0,40}?Kernel Module.{0,40}?\s(\d{3}\
 _MISMATCH = lazy(r"NVRM: API mismatch: ")
 _MODULE = lazy(r"NVRM: (this kernel module has the version \S.*|.{0,20}make sure that this kernel module.*)", re.I)
 _IOMMU = lazy(
-    rf"(?:({_B}): )?AMD-Vi: Event logged \[IO_PAGE_FAULT (?:device=({_B}) )?|DMAR: ?\[.{{3,40}}\] Request device \[({_B})\]"
+    rf"(?:(?:\b([\w-]{{1,32}}) )?({_B}): )?AMD-Vi: Event logged \[IO_PAGE_FAULT (?:device=({_B}) )?|DMAR: ?\[.{{3,40}}\] Request device \[({_B})\]"
 )
 # The three-line form: `NVRM: The NVIDIA GPU 0000:18:00.0`, `NVRM: (PCI ID: …) installed in this system has`, then the words.
 _NAMED = lazy(rf"NVRM: The NVIDIA GPU ({_B})")
@@ -169,9 +173,11 @@ def _severity(word: str, fatal: str | None) -> str:
 
 def _bus_error(section: Section, line: Line) -> KernelEvent | None:
     found = _BUS_ERROR.search(line.text)
-    if not found:
+    if not found or line.cut and not found[5]:
         return None
-    return _event(section, line, "aer", found, found[2], driver=found[1], severity=_severity(found[3], found[4]))
+    # Broken before `(Fatal)`: that it was not corrected is all that the line still says.
+    severity = None if found[3] == "Uncorrect" and not (found[4] or found[5]) else _severity(found[3], found[4])
+    return _event(section, line, "aer", found, found[2], driver=found[1], severity=severity)
 
 
 def _received(section: Section, line: Line) -> KernelEvent | None:
@@ -182,11 +188,16 @@ def _received(section: Section, line: Line) -> KernelEvent | None:
     return _event(section, line, "aer-received", found, found[3], severity=_severity(found[1], found[2]))
 
 
+def _struck(section: Section, line: Line) -> KernelEvent | None:
+    found = _STRUCK.search(line.text)
+    return _event(section, line, "aer-received", found, found[1], driver="nvidia") if found else None
+
+
 def _limited(section: Section, line: Line) -> KernelEvent | None:
     found = _LIMITED.search(line.text)
     if not found:
         return None
-    bridge = None if line.cut and not found[4] else bdf.normalise(found[3])
+    bridge = None if found[3] is None or line.cut and not found[4] else bdf.normalise(found[3])
     return _event(section, line, "bandwidth-limited", found, found[2], driver=found[1], bridge=bridge)
 
 
@@ -214,7 +225,7 @@ def _iommu(section: Section, line: Line) -> KernelEvent | None:
     found = _IOMMU.search(line.text)
     if not found:
         return None
-    return _event(section, line, "iommu-fault", found, found[1] or found[2] or found[3])
+    return _event(section, line, "iommu-fault", found, found[2] or found[3] or found[4], driver=found[1])
 
 
 # A word that must stand in the line, and who reads it then: most lines of a log have none.
@@ -224,6 +235,7 @@ _READERS: tuple[tuple[str, Callable[[Section, Line], KernelEvent | None]], ...] 
     ("detected NVSwitch", _nvswitch),
     ("PCIe Bus Error", _bus_error),
     ("AER: ", _received),
+    ("AER", _struck),
     ("available PCIe bandwidth", _limited),
     ("fallen off the bus", _off_bus),
     ("nit", _rm_init),  # RmInitAdapter, rm_init_adapter
@@ -257,6 +269,15 @@ def _once(events: list[KernelEvent]) -> list[KernelEvent]:
 
 
 def _aged(events: list[KernelEvent]) -> list[KernelEvent]:
-    """Mark as stale what stands before the last load of the driver: a load starts every GPU anew."""
-    last = max((n for n, e in enumerate(events) if e.kind == "driver-load"), default=-1)
-    return [replace(e, stale=True) if n < last and e.kind != "driver-load" else e for n, e in enumerate(events)]
+    """Mark as stale what stands before the last load of the driver: a load starts every GPU anew.
+
+    The module says that it loads after it has tried every card, so a card that fails to start stands above that line.
+    """
+    loads = [-1, *(n for n, e in enumerate(events) if e.kind == "driver-load")]
+    last, before = loads[-1], loads[-2] if len(loads) > 1 else -1
+
+    def stale(n: int, event: KernelEvent) -> bool:
+        tried = event.kind == "fell-off" and event.text.startswith("NVRM: fallen off")
+        return event.kind != "driver-load" and n < (before if tried else last)
+
+    return [replace(e, stale=True) if stale(n, e) else e for n, e in enumerate(events)]

@@ -1,13 +1,14 @@
 """`lspci` in any verbosity, whole, filtered, quoted or annotated, to a PciTree.
 
 A block begins at a device's address line. Where a filter (`grep LnkSta`, `grep ACSCtl`) took the address lines away, a
-line that a device has only once begins a new block, and its address stays unknown.
+line that a device has only once begins a new block, and its address stays unknown unless the command asked for one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpudoctor import bdf
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.parsers.lspci_block import HANDLERS, Block
@@ -17,11 +18,16 @@ from gpudoctor.read.section import Line, Section
 
 _QUOTED = lazy(r"\b(LnkSta|LnkCap2?|LnkCtl|ACSC(?:tl|ap)):\s*(.*)$")
 _TERMINAL = 70  # columns from which a line may have been broken by a terminal of 80
+# `lspci -vvv -s 41:00.0 | grep LnkSta`: the device whose lines these are. Of a slot's functions the first is printed first.
+_ASKED = lazy(rf"\blspci\b[^|;&>]{{0,80}}?\s-[A-Za-z]*s\s{{0,4}}[\"']?({bdf.PATTERN})(?![\w:.])")
 _KEYWORD = lazy(r"^(?:[A-Z!][\w ]{1,40}[:=]|[A-Z]\w+[+-](?:\s|$))")
 
 
 def parse(section: Section) -> Iterator[Fact | Loss]:
     blocks = _blocks(section)
+    asked = _ASKED.search(section.command or "")
+    if asked is not None and blocks and all(block.head is None for block in blocks):
+        blocks[0].values["bdf"] = bdf.normalise(asked[1])
     last = section.lines[-1] if section.lines else None
     cut = last is not None and last.cut
     complete = _unfiltered(section) and not cut and not _elided(section)

@@ -43,7 +43,9 @@ def failures(section: Section) -> Iterator[Fact]:
         if failure is not None:
             silent.append(line)
             # What a launcher or a log put before nvidia-smi's words is none of them.
-            said.append(" ".join(line.text[0 if _ALONE.match(line.text) else failure.start() :].split()))
+            words = " ".join(line.text[0 if _ALONE.match(line.text) else failure.start() :].split())
+            if words not in said:  # a bug report asks nvidia-smi ten times
+                said.append(words)
         handle = _HANDLE.search(line.text)
         if handle is not None and not line.cut:
             lost.append(

@@ -104,8 +104,9 @@ def _unclear(links: _NvLinks) -> bool:
 
 
 def _is_tcp(net: Node) -> bool:
-    """NCCL's socket transport lists plain network interfaces in the same way; they have no GUID and no port."""
-    return int(net.get("guid") or "0x1", 16) == 0 and (net.get("port") or "0") == "0" if _guid(net) else False
+    """NCCL's socket transport lists plain network interfaces in the same way: no port, and their number for a GUID."""
+    guid = int(net.get("guid") or "", 16) if _guid(net) else None
+    return guid is not None and (net.get("port") or "0") == "0" and (guid == 0 or str(guid) == net.get("dev"))
 
 
 def _guid(net: Node) -> bool:

@@ -50,7 +50,9 @@ _PCI_WORDS = (
     r"^(?:Subsystem|DeviceName|Physical Slot|Control|Status|Latency|Interrupt|NUMA node|IOMMU group|Region \d|Bus|Capabilities"
     r"|Kernel driver in use|Kernel modules|Expansion ROM|(?:Lnk|Dev|Slt|Root)(?:Cap|Ctl|Sta)2?|ACSCap|TrErr[+-]|ClockPM[+-]"
     r"|BridgeCtl|L1SubCap|L1SubCtl[12]|[UC]E(?:Sta|Msk|Svrt)|AERCap|HeaderLog|ExtTag[+-]|RlxdOrd[+-]|MaxPayload|ExtSynch[+-]"
-    r"|Changed|I/O behind|Memory behind|Prefetchable memory|Secondary status)[: ]"
+    r"|Changed|I/O behind|Memory behind|Prefetchable memory|Secondary status|Flags|Address|Masking|Vector table|PBA)[: ]"
+    # The rest of a list of bits that a mailer broke: `ParErr- Stepping- SERR- FastB2B- DisINTx-`.
+    r"|^[<>]?[A-Za-z]\w{1,24}[+-],? [<>]?[A-Za-z]\w{1,24}[+-](?:[ ,]|$)"
 )
 
 # Types of an nccl-tests row.
@@ -164,7 +166,7 @@ FORMATS: tuple[Format, ...] = (
         rf"{_PCI_HEAD}|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|{_PCI_TELLING}",
         # Indented lines belong, but not those that other outputs indent too (topology headers, NVLink rows, tables, logs).
         rf"{_PCI_HEAD}|^\s+(?!GPU\d|GPU \d|NIC\d|Link \d|[|+<]|\d+\s+\d+\s|\[ *\d+\.\d|\[\w{3} \w{3} )\S|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|^\^+|{_PCI_WORDS}",
-        strangers=1,
+        strangers=3,  # a name or a list that a mailer broke
         hints=(r":[0-9a-f]{2}\.[0-7] (?:\"|[A-Z3]|[0-9a-f]{4}: )", r"Region \d: "),
     ),
     # Tags, the end of a comment and wrapped attributes belong.
@@ -289,8 +291,8 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "kernel-log",
-        ("NVRM", "SXid", "NVSwitch", "AER:", "PCIe Bus Error", "nvidia-nvswitch", "available PCIe bandwidth", "AMD-Vi", "DMAR:"),
-        r"NVRM: |SXid|detected NVSwitch|AER: |PCIe Bus Error|nvidia-nvswitch|limited by|AMD-Vi: .{0,40}(?:Event|IO_PAGE_FAULT)|DMAR: ?\[.{0,60}fault",
+        ("NVRM", "SXid", "NVSwitch", "AER:", "AER-aware", "PCIe Bus Error", "nvidia-nvswitch", "available PCIe bandwidth", "AMD-Vi", "DMAR:"),
+        r"NVRM: |SXid|detected NVSwitch|AER: |AER-aware|PCIe Bus Error|nvidia-nvswitch|limited by|AMD-Vi: .{0,40}(?:Event|IO_PAGE_FAULT)|DMAR: ?\[.{0,60}fault",
     ),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpudoctor.checkers.iommu import IommuTranslating
+from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.facts.pci import PciDevice
 from gpudoctor.facts.system import Cpu, CpuEntry, Iommu, IommuEntry, Modules
 from gpudoctor.facts.topology import Nic, Nics
@@ -86,3 +87,22 @@ def test_a_host_with_guests_keeps_it() -> None:
 def test_unread_groups_cannot_be_told() -> None:
     (said,) = check(IommuTranslating(), *host(**L40S).facts())
     assert isinstance(said, CannotTell)
+
+
+def faults(bdf: str, driver: str | None = None, stale: bool = False) -> KernelLog:
+    return KernelLog(tuple(KernelEvent(kind="iommu-fault", bdf=bdf, driver=driver, stale=stale, text=f"{n}", origin=HERE) for n in (1, 2)))
+
+
+def test_accesses_of_a_gpu_that_it_refused() -> None:
+    (found,) = check(IommuTranslating(), faults("0000:07:00.0", "nvidia"))
+    assert isinstance(found, Finding) and found.severity == "warning" and found.subject == "gpu:0000:07:00.0"
+    assert "2 times" in found.message
+    made = typed(host(**L40S), "identity")
+    (found,) = check(IommuTranslating(), *made.facts(), faults(made.bdf(0)))
+    assert isinstance(found, Finding) and found.subject == f"gpu:{made.bdf(0)}"
+
+
+def test_faults_of_other_devices_or_of_an_earlier_driver_are_not_ours() -> None:
+    for log in (faults("0000:07:00.0", "ath10k_pci"), faults("0000:07:00.0"), faults("0000:07:00.0", "nvidia", stale=True)):
+        (said,) = check(IommuTranslating(), log)
+        assert isinstance(said, CannotTell)

@@ -207,3 +207,52 @@ def test_a_live_log_without_events_is_still_a_log() -> None:
     quiet = section("kernel-log", "[ 1.0] Linux version 6.8\n")
     assert list(parse_log(quiet)) == []
     assert [f.events for f in parse_log(replace(quiet, live=True)) if isinstance(f, KernelLog)] == [()]
+
+
+def test_old_kernels_and_mailers_write_the_slow_link_otherwise() -> None:
+    old = "pci 0000:01:00.0: 63.008 Gb/s available PCIe bandwidth, limited by 8 GT/s x8 link at 0000:00:01.0 (capable of"
+    (event,) = read(old + "\n")
+    assert (event.kind, event.bdf, event.bridge) == ("bandwidth-limited", "0000:01:00.0", "0000:00:01.0")
+    (event,) = read("pci 0000:01:00.0: 4.000 Gb/s available PCIe bandwidth, limited by 5.0\nGT/s PCIe x1 link at 0000:00:1c.1\n")
+    assert (event.bdf, event.bridge) == ("0000:01:00.0", None)
+
+
+@pytest.mark.parametrize(
+    ("line", "severity"),
+    [("Corrected,", "correctable"), ("Uncorrected (Fatal),", "fatal"), ("Uncorrected (Non-Fatal),", "nonfatal"), ("Uncorrected", None)],
+)
+def test_an_aer_line_that_a_mailer_broke(line: str, severity: str | None) -> None:
+    (event,) = read(f"> [ 2.5] nvidia 0000:41:00.0: PCIe Bus Error: severity={line}\n> (Fatal), type=Physical Layer\n")
+    assert (event.kind, event.bdf, event.severity, event.driver) == ("aer", "0000:41:00.0", severity, "nvidia")
+    if severity is None:
+        assert not read(f"nvidia 0000:41:00.0: PCIe Bus Error: severity={line}")  # cut: it may go on
+
+
+def test_an_error_above_that_the_driver_cannot_mend() -> None:
+    words = ("AER: can't recover (no error_detected callback)", "device has no AER-aware driver")
+    text = "".join(f"[ 9.{n}] nvidia 0000:0{n}:00.0: {w}\n[ 9.{n}] snd_hda_intel 0000:0{n}:00.1: {w}\n" for n, w in enumerate(words, 1))
+    found = read(text)
+    assert [(e.kind, e.bdf, e.severity, e.driver) for e in found] == [
+        ("aer", "0000:01:00.0", None, "nvidia"), ("aer", "0000:02:00.0", None, "nvidia"),
+    ]  # fmt: skip
+
+
+def test_a_card_that_fails_to_start_stands_above_the_load_it_failed_in() -> None:
+    tried = (
+        "[ 18.30] NVRM: The NVIDIA GPU 0000:b3:00.0\n              NVRM: (PCI ID: 10de:26b5) installed in this system has\n"
+        "              NVRM: fallen off the bus and is not responding to commands.\n"
+        "[ 18.43] NVRM: The NVIDIA probe routine failed for 1 device(s).\n"
+    )
+    load = f"[ 18.44] {LOAD}\n"
+    lost, loaded = read(tried + load)
+    assert (lost.kind, lost.bdf, lost.stale, loaded.stale) == ("fell-off", "0000:b3:00.0", False, False)
+    assert [e.stale for e in read(tried + load + load)] == [True, False, False]  # the next load found it
+    assert [e.stale for e in read("NVRM: GPU 0000:b3:00.0: GPU has fallen off the bus.\n" + load)] == [True, False]
+
+
+def test_who_caused_a_fault_of_the_iommu() -> None:
+    fault = "AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0003 address=0x80000040 flags=0x0020]"
+    found = read(f"host kernel: nvidia 0000:07:00.0: {fault}\n{fault.replace('domain', 'device=08:00.0 domain')}\n")
+    assert [(e.kind, e.bdf, e.driver) for e in found] == [
+        ("iommu-fault", "0000:07:00.0", "nvidia"), ("iommu-fault", "0000:08:00.0", None),
+    ]  # fmt: skip

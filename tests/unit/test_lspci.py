@@ -291,3 +291,41 @@ def test_endless_lines_are_read_as_far_as_they_make_sense() -> None:
     assert (word.speed_gts, word.width) == (8.0, 16)
     gap = one("19:00.0 3D controller: NVIDIA Corporation Device 2330" + " " * 60_000 + "x\n")
     assert (gap.bdf, gap.device_id) == ("0000:19:00.0", "10de:2330")
+
+
+LINK = "\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM L1\n\t\tLnkSta:\tSpeed 16GT/s, Width x8 (downgraded)\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "$ sudo lspci -vvv -s 41:00.0 | grep -E 'LnkCap:|LnkSta:'",
+        "> lspci -s 41:00.0 -vv | grep -i lnk",
+        "root@node07:~# lspci -vvs 0000:41:00.0 | egrep 'LnkCap|LnkSta'",
+        "lspci -vv -s 41:00 | grep Lnk",
+    ],
+)
+def test_the_address_in_the_command_counts(command: str) -> None:
+    device = one(f"{command}\n{LINK}")
+    assert (device.bdf, device.width, device.max_width) == ("0000:41:00.0", 8, 16)
+
+
+def test_an_address_in_the_command_belongs_to_one_device_only() -> None:
+    assert [d.bdf for d in read(f"$ lspci -vv -s 41:00.0 | grep Lnk\n{LINK}{LINK}")] == ["0000:41:00.0", None]
+    for command in ("lspci -vv -s 41: | grep Lnk", "lspci -vv | grep -A9 41:00.0", "lspci -vv -d 10de: | grep Lnk"):
+        assert [d.bdf for d in read(f"$ {command}\n{LINK}")] == [None], command
+    with_head = "$ lspci -vv -s 41:00.0\n42:00.0 3D controller: NVIDIA Corporation Device 2330\n" + LINK
+    assert [d.bdf for d in read(with_head)] == ["0000:42:00.0"]
+
+
+def test_a_mail_breaks_names_and_lists() -> None:
+    """Synthetic, in the shape of a mailing list: the device's name and the bits go on at the left edge."""
+    device = one(
+        "> 41:00.0 VGA compatible controller: NVIDIA Corporation GA102GL [RTX\n> A6000] (rev a1) (prog-if 00 [VGA\n> controller])\n"
+        ">         Control: I/O- Mem+ BusMaster+ SpecCycle- MemWINV- VGASnoop-\n> ParErr- Stepping- SERR- FastB2B- DisINTx-\n"
+        ">         Capabilities: [78] Express (v2) Legacy Endpoint, MSI 00\n"
+        ">                 DevCap: MaxPayload 256 bytes, PhantFunc 0, Latency L0s\n> unlimited, L1 <64us\n"
+        ">                 LnkCap: Port #0, Speed 16GT/s, Width x16, ASPM L0s L1,\n> Exit Latency L0s <512ns, L1 <4us\n"
+        ">                 LnkSta: Speed 16GT/s (ok), Width x8 (downgraded)\n"
+    )
+    assert (device.bdf, device.is_gpu, device.width, device.max_width) == ("0000:41:00.0", True, 8, 16)

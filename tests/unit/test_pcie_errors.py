@@ -49,7 +49,7 @@ def test_the_bridge_above_counts_and_a_drive_does_not() -> None:
 
 
 def test_without_a_tree_the_driver_in_the_line_tells() -> None:
-    assert findings(PcieErrors(), aer(GPU, 12, driver="nvidia"))["pcie-errors", f"pci:{GPU}"].severity == WARNING
+    assert findings(PcieErrors(), aer(GPU, 12, driver="nvidia"))["pcie-errors", f"gpu:{GPU}"].severity == WARNING
     port = findings(PcieErrors(), aer(PORT, 12, driver="pcieport"))["pcie-errors", f"pci:{PORT}"]
     assert (port.severity, port.confidence) == (NOTE, POSSIBLE)
     assert findings(PcieErrors(), aer(DISK, 12, driver="nvme")) == {}
@@ -109,3 +109,9 @@ def test_what_it_cannot_tell() -> None:
     (excerpt,) = check(PcieErrors(), tree(), quiet)
     assert isinstance(excerpt, CannotTell)
     assert check(PcieErrors(), tree(), quiet, recorded=False) == []
+
+
+def test_an_error_that_nvidias_driver_was_told_of_is_the_gpus() -> None:
+    log = KernelLog((KernelEvent(kind="aer", bdf=GPU, driver="nvidia", origin=HERE),))
+    found = findings(PcieErrors(), log)["pcie-errors", f"gpu:{GPU}"]
+    assert found.severity == WARNING and "1 uncorrected" in found.message

@@ -246,3 +246,15 @@ def test_masks(mask: Any, cpus: str | None) -> None:
 def test_prose_is_unparsable() -> None:
     with pytest.raises(Unparsable):
         parse("topo-xml", "no topology\n")
+
+
+def test_network_interfaces_are_no_adapters() -> None:
+    """NCCL's socket transport numbers them in place of a GUID; every bridge of a container host is there."""
+    nets = "".join(
+        f'<net name="{name}" dev="{n}" speed="10000" port="0" latency="0.000000" guid="{n:#x}" maxconn="65536" gdr="0"/>\n'
+        for n, name in enumerate(("eno1", "br-1a2b", "veth12"))
+    )
+    text = f'<system version="1">\n<cpu numaid="0">\n<nic>\n{nets}</nic>\n</cpu>\n</system>\n'
+    assert fact(Nics, text) is None
+    real = text.replace('port="0" latency="0.000000" guid="0x2"', 'port="1" latency="0.000000" guid="0x2"')
+    assert [n.name for n in need(Nics, real).nics] == ["veth12"]

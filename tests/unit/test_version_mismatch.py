@@ -6,7 +6,7 @@ from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.facts.system import Software
 from gpudoctor.model import CannotTell, Evidence
 from tests.builders import host
-from tests.support import HERE, check, findings
+from tests.support import HERE, check, findings, parse
 
 FROM = Evidence("collect_env", "line 2", "PyTorch version: …")
 
@@ -80,3 +80,9 @@ def test_cuda_the_driver_serves(versions, entry):
 
 def test_version_not_known():
     assert [type(s) for s in check(VersionMismatch(), KernelLog(()))] == [CannotTell]
+
+
+def test_the_same_words_ten_times_are_said_once() -> None:
+    words = "Failed to initialize NVML: Driver/library version mismatch\n"
+    (said,) = parse("smi-failure", words * 10)
+    assert isinstance(said, Driver) and said.entry.failure == words.strip()
