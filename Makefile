@@ -36,6 +36,7 @@ type: $(VENV)/.test-tools
 # Rewrites the expected reports; read the diff before you commit it.
 golden: $(VENV)/.test-tools
 	$(BIN)/python -m tests.golden --update
+	$(BIN)/python -m tests.golden --readme
 catalogue: $(VENV)/.test-tools
 	$(BIN)/python -m tests.golden --catalogue
 bench: $(VENV)/.test-tools

@@ -7,6 +7,7 @@ the time taken and the path are not part of a report's meaning and are replaced.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -39,6 +40,24 @@ def produce(name: str) -> dict[str, str]:
     }
 
 
+README_HOST = "a100x4-sxm-gpu2-nvlinks-down"
+_SESSION = re.compile(rf"(\$ gpudoctor check --from fixtures/hosts/{README_HOST}\n)(.*?)(\n```)", re.S)
+
+
+def session() -> str:
+    """What README's session shows: the real output, the time of one run as it was."""
+    from tests.support import gpudoctor
+
+    done = gpudoctor("check", "--from", f"fixtures/hosts/{README_HOST}", cwd=ROOT)
+    return done.stdout.decode().rstrip("\n")
+
+
+def in_readme() -> str:
+    found = _SESSION.search((ROOT / "README.md").read_text())
+    assert found, "README.md has no session"
+    return found[2]
+
+
 def catalogue() -> str:
     """CHECKS.md: the catalogue as a page."""
     from gpudoctor.discover import load
@@ -48,6 +67,10 @@ def catalogue() -> str:
 
 
 def main() -> None:
+    if "--readme" in sys.argv:
+        page = (ROOT / "README.md").read_text()
+        (ROOT / "README.md").write_text(_SESSION.sub(lambda m: m[1] + session() + m[3], page))
+        return
     if "--catalogue" in sys.argv:
         (ROOT / "CHECKS.md").write_text(catalogue())
         return

@@ -56,7 +56,9 @@ def findings(checker: Any, *facts: Fact, recorded: bool = True) -> dict[tuple[st
     return {(f.slug, f.subject): f for f in check(checker, *facts, recorded=recorded) if isinstance(f, Finding)}
 
 
-def gpudoctor(*words: str, env: dict[str, str] | None = None, stdin: bytes | None = None, timeout: float = 60) -> Any:
+def gpudoctor(
+    *words: str, env: dict[str, str] | None = None, stdin: bytes | None = None, timeout: float = 60, cwd: Path | None = None
+) -> Any:
     """The program as a user runs it. Returns CompletedProcess with text output."""
     base = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "GPUDOCTOR_", "CUDA_"))}
     return subprocess.run(
@@ -65,6 +67,7 @@ def gpudoctor(*words: str, env: dict[str, str] | None = None, stdin: bytes | Non
         input=stdin,
         env={**base, "PYTHONPATH": str(ROOT), **(env or {})},
         timeout=timeout,
+        cwd=cwd,
     )
 
 

@@ -256,10 +256,11 @@ def _from_matrix(fault: MatrixFault, known: dict[int, Card], aside: str) -> Find
 
 
 def _evidence(state: Links) -> tuple[Evidence, ...]:
+    """nvidia-smi's own sentence says more than a row of zeros; without it, the rows."""
+    if state.about is not None and state.about.all_inactive:
+        return (state.about.at("all_inactive"), *(x.at("active") for x in state.down[:1]))
     if state.down:
         return tuple(x.at("active") for x in state.down)
-    if state.about is not None and state.about.all_inactive:
-        return (state.about.at("all_inactive"),)
     if not state.up and state.about is not None:
         return (state.about.at("no_nvlink"),)
     return tuple(x.at("active") for x in state.up[-1:])

@@ -41,3 +41,9 @@ def test_the_text_fits_a_terminal(name):
 
 def test_the_catalogue_page_is_current():
     assert (golden.ROOT / "CHECKS.md").read_text() == golden.catalogue()
+
+
+def test_the_session_in_the_readme_is_what_the_program_prints():
+    """`python -m tests.golden --readme` rewrites it. The head names the time of one run, so it is left out."""
+    shown, real = golden.in_readme().split("\n\n", 1), golden.session().split("\n\n", 1)
+    assert shown[1] == real[1]
