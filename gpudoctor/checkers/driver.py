@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.facts.gpu import Driver, DriverEntry, Gpus
+from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.presence import granted_nodes
 from gpudoctor.facts.store import FactView
@@ -39,8 +40,8 @@ class DriverAnswers(BaseChecker):
 
     name: ClassVar[str] = "driver"
     causes = (DRIVER_UNAVAILABLE,)
-    any_of = (Gpus, Driver, PciTree, Outcomes)
-    wants = (Modules, Grant, Platform)
+    any_of = (Gpus, Driver, PciTree, Outcomes, KernelLog)
+    wants = (Modules, Grant, Platform, KernelLog)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         slug = DRIVER_UNAVAILABLE.slug
@@ -68,6 +69,13 @@ class DriverAnswers(BaseChecker):
             yield CannotTell(slug, "this container was given no GPU; the driver outside it was not asked")
             return
         other = [d for d in ours if d.driver in _NOT_NVIDIA]
+        log = facts.get(KernelLog)
+        refused = [e for e in log.of("refused") if not e.stale] if log is not None else []
+        if log is not None and any(not e.stale for e in log.of("rm-init-failed", "fell-off")):
+            refused = [e for e in refused if "None of the" not in e.text]  # gpu-missing says which, and why
+        if refused and (entry is None or entry.failure is None):
+            yield _refused(refused)
+            return
         if gpus is not None and gpus.attached == 0:
             yield from _finds_none(ours, gpus.complete)
             return
@@ -117,6 +125,39 @@ def _failed(entry: DriverEntry, ours: list[PciDevice], other: list[PciDevice]) -
         CERTAIN if ours else LIKELY,
         "no CUDA program can run",
         _steps(words, bool(other)),
+    )
+
+
+def _refused(events: list[KernelEvent]) -> Finding:
+    """The module's own words in the kernel log; those that give a reason come before the count."""
+    event = min(events, key=lambda e: "None of the" in e.text)
+    where = f"the GPU at {event.bdf}" if event.bdf else "a GPU"
+    held = "was not called" in event.text
+    if held:
+        words, steps = "another driver holds the GPUs, so NVIDIA's cannot take them", _steps("", True)
+    elif "requires use" in event.text:
+        words = f"{where} works only with NVIDIA's open kernel modules, and the closed ones are installed"
+        steps = _another("Install the open modules of the same version")
+    elif "not supported" in event.text:
+        words, steps = f"this version does not support {where}", _another("Install a version that lists this card as supported")
+    else:
+        words, steps = "none of the cards could be started", _steps("", False)
+    return Finding(
+        DRIVER_UNAVAILABLE.slug,
+        ERROR,
+        f"gpu:{event.bdf}" if event.bdf else "host",
+        f"The driver was loaded and did not take the hardware: {words}.",
+        (event.at("text"),),
+        LIKELY,
+        "no CUDA program can run on it",
+        steps,
+    )
+
+
+def _another(what: str) -> tuple[Step, ...]:
+    return (
+        Step("See the card and the module that is loaded", "lspci -nn -d 10de:; modinfo nvidia | grep -E '^(version|license)'"),
+        Step(what, None, "disruptive", "nvidia-smi -L"),
     )
 
 

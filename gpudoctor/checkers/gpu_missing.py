@@ -13,6 +13,7 @@ from gpudoctor.facts.presence import absent, comparable
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Grant, Platform
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, CannotTell, Cause, Evidence, Finding, Step
+from gpudoctor.record import replace
 
 GPU_MISSING = Cause(
     "GD102",
@@ -119,14 +120,23 @@ def _last_losses(log: KernelLog | None) -> tuple[KernelEvent, ...]:
 
 def _from_log(event: KernelEvent) -> Finding:
     where = f"the GPU at {event.bdf}" if event.bdf else "a GPU"
+    unmapped = event.text.startswith("NVRM: BAR")
+    why = "its memory windows (BARs) are not mapped" if unmapped else "RmInitAdapter failed"
     words = {
-        "rm-init-failed": f"The driver could not start {where} (RmInitAdapter failed).",
+        "rm-init-failed": f"The driver could not start {where} ({why}).",
     }.get(
         event.kind,
         f"{where[0].upper()}{where[1:]} has fallen off the PCI bus"
         + (" (Xid 79)." if event.code == _FELL_OFF else "."),
     )
-    return _lost(f"gpu:{event.bdf}" if event.bdf else "host", words, (event.at("text"),), event.bdf, LIKELY)
+    found = _lost(f"gpu:{event.bdf}" if event.bdf else "host", words, (event.at("text"),), event.bdf, LIKELY)
+    return replace(found, remediation=_MAP) if unmapped else found
+
+
+_MAP = (
+    Step("Firmware setup: Above 4G Decoding on, and an update of the firmware itself.", None, "disruptive", "nvidia-smi -L"),
+    Step("Or let the kernel map anew: this parameter on its command line, then reboot.", "pci=realloc", "disruptive", "nvidia-smi -L"),
+)
 
 
 def _lost(

@@ -44,6 +44,13 @@ _LIMITED = lazy(
 )
 _OFF_BUS = lazy(rf"NVRM: (?:GPU (?:at (?:PCI:)?)?({_B}):? .{{0,120}}?)?(?:has )?fallen off the bus")
 _RM_INIT = lazy(rf"NVRM: (?:GPU (?:at (?:PCI:)?)?({_B}):? )?(?:RmInitAdapter failed|rm_init_adapter failed)")
+# A card whose memory windows the firmware did not map; the line above names no card.
+_NO_WINDOW = lazy(rf"NVRM: BAR\d is 0M @ 0x0 \(PCI:({_B})")
+# The module came and did not take a card: another driver holds it, or it is too old or too new for this driver.
+_REFUSED = lazy(
+    r"NVRM: (?:The NVIDIA probe routine was not called for \d+ device|None of the NVIDIA devices were (?:initialized|probed)"
+    r"|installed in this system (?:is not supported by|requires use of the NVIDIA open))"
+)
 _LOAD = lazy(r"NVRM: loading NVIDIA UNIX\b.{0,40}?Kernel Module.{0,40}?\s(\d{3}\.\d+(?:\.\d+)?)\s")
 _MISMATCH = lazy(r"NVRM: API mismatch: ")
 _MODULE = lazy(r"NVRM: (this kernel module has the version \S.*|.{0,20}make sure that this kernel module.*)", re.I)
@@ -66,7 +73,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             if word in text:
                 event = read(section, line)
                 if event is not None:
-                    if event.kind == "fell-off" and event.bdf is None and named is not None:
+                    if event.bdf is None and named is not None and (event.kind == "fell-off" or "installed in" in text):
                         event = replace(event, bdf=bdf.normalise(named))
                     events.append(event)
                     break
@@ -211,6 +218,18 @@ def _rm_init(section: Section, line: Line) -> KernelEvent | None:
     return _event(section, line, "rm-init-failed", found, found[1]) if found else None
 
 
+def _no_window(section: Section, line: Line) -> KernelEvent | None:
+    found = _NO_WINDOW.search(line.text)
+    if not found or line.cut and found.end() == len(line.text):
+        return None
+    return _event(section, line, "rm-init-failed", found, found[1])
+
+
+def _refused(section: Section, line: Line) -> KernelEvent | None:
+    found = _REFUSED.search(line.text)
+    return _event(section, line, "refused", found, None) if found else None
+
+
 def _load(section: Section, line: Line) -> KernelEvent | None:
     found = _LOAD.search(line.text)
     return _event(section, line, "driver-load", found, None) if found else None
@@ -239,6 +258,10 @@ _READERS: tuple[tuple[str, Callable[[Section, Line], KernelEvent | None]], ...] 
     ("available PCIe bandwidth", _limited),
     ("fallen off the bus", _off_bus),
     ("nit", _rm_init),  # RmInitAdapter, rm_init_adapter
+    ("NVRM: BAR", _no_window),
+    ("NVRM: installed in this system ", _refused),
+    ("probe routine was not called", _refused),
+    ("None of the NVIDIA devices", _refused),
     ("loading NVIDIA UNIX", _load),
     ("API mismatch", _mismatch),
     ("IO_PAGE_FAULT", _iommu),
@@ -277,7 +300,7 @@ def _aged(events: list[KernelEvent]) -> list[KernelEvent]:
     last, before = loads[-1], loads[-2] if len(loads) > 1 else -1
 
     def stale(n: int, event: KernelEvent) -> bool:
-        tried = event.kind == "fell-off" and event.text.startswith("NVRM: fallen off")
+        tried = event.kind == "refused" or event.text.startswith(("NVRM: fallen off", "NVRM: BAR"))
         return event.kind != "driver-load" and n < (before if tried else last)
 
     return [replace(e, stale=True) if stale(n, e) else e for n, e in enumerate(events)]

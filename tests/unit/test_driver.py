@@ -4,6 +4,7 @@ from gpudoctor.checkers.driver import DriverAnswers
 from gpudoctor.discover import Plugins
 from gpudoctor.engine import run
 from gpudoctor.facts.gpu import Driver, DriverEntry, Gpus
+from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import (
@@ -151,3 +152,33 @@ def test_no_devices_were_found_and_no_driver_bound():
 
 def test_in_order():
     assert check(DriverAnswers(), *host().facts()) == []
+
+
+def logged(*words, bdf=None, stale=False, kind="refused"):
+    return KernelLog(tuple(KernelEvent(kind=kind, bdf=bdf, text=f"NVRM: {w}", stale=stale, origin=HERE) for w in words))
+
+
+NONE = "None of the NVIDIA devices were initialized."
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "step"),
+    [
+        ("The NVIDIA probe routine was not called for 3 device(s).", "another driver holds", "blacklist"),
+        ("installed in this system is not supported by the", "does not support the GPU at 0000:01:00.0", "version that lists"),
+        ("installed in this system requires use of the NVIDIA open kernel modules.", "open kernel modules", "open modules"),
+        (NONE, "none of the cards", "modprobe nvidia"),
+    ],
+)
+def test_what_the_module_says_when_it_takes_no_card(words, said, step):
+    found = driver_word(logged(words, NONE, bdf="0000:01:00.0"))
+    assert isinstance(found, Finding) and found.severity == "error" and said in found.message
+    assert any(step in f"{s.step} {s.command}" for s in found.remediation)
+
+
+def test_a_card_that_was_refused_before_and_works_now():
+    assert isinstance(driver_word(logged(NONE, stale=True)), CannotTell)
+    assert driver_word(Gpus(tuple(host().gpus.values()), complete=True), logged(NONE)) is None
+    # That a card failed to start is gpu-missing's to say.
+    both = KernelLog((*logged(NONE), *logged("BAR1 is 0M @ 0x0", bdf="0000:01:00.0", kind="rm-init-failed")))
+    assert isinstance(driver_word(both), CannotTell)

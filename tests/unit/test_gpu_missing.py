@@ -125,3 +125,11 @@ def test_no_devices_were_found():
     found = missing(Gpus((), attached=0), bus(driver="nvidia"))
     assert sorted(found) == ["gpu:0000:81:00.0", "gpu:0000:82:00.0"]
     assert missing(Gpus((), attached=0), bus(driver="vfio-pci")) == {}
+
+
+def test_memory_windows_that_are_not_mapped_need_firmware_and_no_power_cycle():
+    text = "NVRM: BAR1 is 0M @ 0x0 (PCI:0000:0c:00.0)"
+    log = KernelLog((KernelEvent(kind="rm-init-failed", bdf="0000:0c:00.0", text=text, origin=HERE),))
+    found = missing(log)["gpu:0000:0c:00.0"]
+    assert "not mapped" in found.message and "Above 4G" in found.remediation[0].step
+    assert not any("poweroff" in (s.command or "") for s in found.remediation)

@@ -256,3 +256,21 @@ def test_who_caused_a_fault_of_the_iommu() -> None:
     assert [(e.kind, e.bdf, e.driver) for e in found] == [
         ("iommu-fault", "0000:07:00.0", "nvidia"), ("iommu-fault", "0000:08:00.0", None),
     ]  # fmt: skip
+
+
+def test_what_the_module_says_of_cards_it_did_not_take() -> None:
+    text = (
+        "[ 3.10] NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:\n"
+        "              NVRM: BAR1 is 0M @ 0x0 (PCI:0000:0c:00.0)\n"
+        "[ 3.20] NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:1189)\n"
+        "              NVRM: installed in this system is not supported by the\n"
+        "              NVRM: NVIDIA 525.60.11 driver release.\n"
+        "[ 3.30] NVRM: None of the NVIDIA devices were initialized.\n"
+        f"[ 3.31] {LOAD}\n"
+        "[ 9.10] NVRM: The NVIDIA probe routine was not called for 3 device(s).\n"
+        "[ 9.20] NVRM: No NVIDIA graphics adapter found!\n"  # a host may have none
+    )
+    assert [(e.kind, e.bdf, e.stale) for e in read(text)] == [
+        ("rm-init-failed", "0000:0c:00.0", False), ("refused", "0000:01:00.0", False), ("refused", None, False),
+        ("driver-load", None, False), ("refused", None, False),
+    ]  # fmt: skip
