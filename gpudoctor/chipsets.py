@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from functools import lru_cache
 from typing import NamedTuple
 
-_TABLE = os.path.join(os.path.dirname(__file__), "data", "chipsets.tsv")
+from gpudoctor import shipped
+
 _PORT_NUMBER = re.compile(r" #?\d{1,2}(?: \(rev [0-9a-f]+\))?$| \(rev [0-9a-f]+\)$")
 
 
@@ -27,13 +27,10 @@ class Chipset(NamedTuple):
 def table() -> tuple[Chipset, ...]:
     """All rows, in the file's order."""
     rows = []
-    with open(_TABLE, encoding="utf-8") as stream:
-        lines = stream.read().splitlines()
-    for line in lines:
-        if line and not line.startswith("#"):
-            vendor, first, last, name, names, source, date = line.split("\t")
-            known = tuple(n for n in names.split("|") if n)
-            rows.append(Chipset(vendor, int(first, 16), int(last, 16), name, known, source, date))
+    for line in shipped.rows("chipsets.tsv"):
+        vendor, first, last, name, names, source, date = line.split("\t")
+        known = tuple(n for n in names.split("|") if n)
+        rows.append(Chipset(vendor, int(first, 16), int(last, 16), name, known, source, date))
     return tuple(rows)
 
 

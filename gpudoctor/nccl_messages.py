@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from functools import cache, lru_cache
-from pathlib import Path
 
+from gpudoctor import shipped
 from gpudoctor.record import KeyedRecord
 
-_DATA = Path(__file__).parent / "data" / "nccl-messages.toml"
 # How near a line is to the cause. The first line of the lowest tier is the root, the rest follows from it.
 NAMES_IT, GENERAL, PEER, ECHO, HARMLESS = 0, 1, 2, 3, 9
 
@@ -46,8 +45,7 @@ def families() -> tuple[Family, ...]:
     else:
         import tomli as tomllib
 
-    with open(_DATA, "rb") as stream:
-        table = tomllib.load(stream)
+    table = tomllib.loads(shipped.text("nccl-messages.toml"))
     return tuple(Family(id=name, **entry) for name, entry in table.items())
 
 

@@ -8,13 +8,13 @@ there are normalised (`normalised`); a trailing `*` matches any continuation, so
 
 from __future__ import annotations
 
-import os
 import re
 from functools import lru_cache
 
+from gpudoctor import shipped
 from gpudoctor.record import KeyedRecord
 
-TABLE = os.path.join(os.path.dirname(__file__), "data", "parts.tsv")
+TABLE = "parts.tsv"
 
 # Classes of peer access over PCIe, as the driver grants it.
 PCIE, BRIDGE_ONLY, NONE = "pcie", "bridge", "none"
@@ -98,9 +98,7 @@ def _index() -> tuple[dict[str, str], dict[str, str]]:
     """Rows by id and by name, left as text: a run needs one or two of them."""
     by_id: dict[str, str] = {}
     by_name: dict[str, str] = {}
-    with open(TABLE, encoding="utf-8") as stream:
-        lines = stream.read().splitlines()
-    for row in lines[1:]:
+    for row in shipped.rows(TABLE)[1:]:
         ids, names, _ = row.split("\t", 2)
         by_id.update(dict.fromkeys(filter(None, ids.split(",")), row))
         by_name.update(dict.fromkeys(filter(None, names.split(";")), row))

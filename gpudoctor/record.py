@@ -48,7 +48,7 @@ class _Base:
         if args:
             if len(args) > len(self._fields):
                 raise TypeError(f"{type(self).__name__} takes {len(self._fields)} values, got {len(args)}")
-            given = dict(zip(self._fields, args))
+            given = dict(zip(self._fields, args, strict=False))  # fewer than fields: the rest by name
             if values and given.keys() & values.keys():
                 raise TypeError(f"{type(self).__name__}: {sorted(given.keys() & values.keys())} given twice")
             full.update(given)

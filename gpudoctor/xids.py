@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 from typing import NamedTuple
 
-_TABLE = os.path.join(os.path.dirname(__file__), "data", "xid.tsv")
+from gpudoctor import shipped
+
 SOURCE = "NVIDIA Xid catalogue (docs.nvidia.com/deploy/xid-errors) and Fabric Manager User Guide DU-09883-001"
 DATE = "2025-10-29"
 
@@ -25,12 +25,9 @@ UNKNOWN = Known("unknown", "support", "a number that NVIDIA's lists do not expla
 @lru_cache(maxsize=1)
 def _rows() -> dict[tuple[str, int], Known]:
     rows: dict[tuple[str, int], Known] = {}
-    with open(_TABLE, encoding="utf-8") as stream:
-        lines = stream.read().splitlines()
-    for line in lines:
-        if line and not line.startswith("#"):
-            kind, code, family, remedy, meaning = line.split("\t")
-            rows[kind, int(code)] = Known(family, remedy, meaning)
+    for line in shipped.rows("xid.tsv"):
+        kind, code, family, remedy, meaning = line.split("\t")
+        rows[kind, int(code)] = Known(family, remedy, meaning)
     return rows
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from gpudoctor.bandwidth.session import NotStarted, Options, Session
 from gpudoctor.bandwidth.work import Progress
@@ -17,9 +17,14 @@ from gpudoctor.judge import judge
 from gpudoctor.model import BROKEN, NOTE, Missing, Report, severity_rank
 from gpudoctor.record import KeyedRecord, replace
 
+if TYPE_CHECKING:
+    from gpudoctor.collect.capture import Snapshot
+
 # What a bandwidth run itself says. Other checks are asked only where one of these finds something: to say why.
 OWN = ("busbw-low", "pair-slow", "host-copy-slow", "wrong-results", "bandwidth-failed", "gpu-not-visible")
 _LOOK_S = 60.0
+# (with its GPU processes, seconds at most) -> the host, and whether the time cut the look short.
+LookAtHost = Callable[[bool, float], tuple["Snapshot", bool]]
 
 
 class Done(KeyedRecord):
@@ -39,6 +44,7 @@ def measure(
     folder: str,
     until: float,
     progress: Progress,
+    look: LookAtHost,
     fail_on: str = "error",
 ) -> Done:
     """Everything between the options and the report. Raises plan.Unusable for words that make no plan."""
@@ -49,7 +55,7 @@ def measure(
         try:
             session.choose()
             progress("looking at the host", 0.0)
-            intake = _look(options, snapshots, until)
+            intake = _looked(options, snapshots, until, look)
             session.aim(intake.stores[0] if options.backend == "nccl" and intake.stores else None if options.backend == "gloo" else FactStore(None, ()))
             session.run(intake.stores[0] if intake.stores else None)
         except NotStarted as stop:
@@ -59,13 +65,11 @@ def measure(
         session.close()
 
 
-def _look(options: Options, snapshots: list[Any], until: float) -> Intake:
+def _looked(options: Options, snapshots: list[Any], until: float, look: LookAtHost) -> Intake:
     """The host's facts; for gloo only its name, since no GPU takes part."""
     if options.backend == "gloo":
         return Intake(stores=(), missing=(), unknown=(), recognised=0)
-    from gpudoctor.cli.look import snapshot_of_host
-
-    snapshot, _ = snapshot_of_host(True, max(1.0, min(_LOOK_S, until - time.monotonic())))
+    snapshot, _ = look(True, max(1.0, min(_LOOK_S, until - time.monotonic())))
     snapshots.append(snapshot)
     return take(snapshots)
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 
+from gpudoctor import shipped
 from gpudoctor.facts.system import Setting, Settings
 from gpudoctor.facts.topology import Nics, Pairs
 from gpudoctor.model import CERTAIN, LIKELY, NOTE, POSSIBLE, WARNING, Evidence
 from gpudoctor.record import KeyedRecord
 
-_NAMES = os.path.join(os.path.dirname(os.path.dirname(__file__)), "data", "nccl-variables.txt")
 _LOCAL = re.compile(r"^(?:lo|docker\d*|virbr\d*|veth|br-|cni|flannel|cali|podman)")
 # Names PyTorch gave its own switches before 2.2 (they are TORCH_NCCL_… since); NCCL never read them.
 _OF_TORCH = frozenset(
@@ -284,5 +283,4 @@ RULES: tuple[Rule, ...] = (shm_off, ib_off, hca_filter, interface, gdr_off, chan
 
 def names() -> frozenset[str]:
     """Every variable that some release of NCCL reads."""
-    with open(_NAMES, encoding="utf-8") as stream:
-        return frozenset(n for n in stream.read().split("\n") if n and not n.startswith("#"))
+    return frozenset(shipped.rows("nccl-variables.txt"))

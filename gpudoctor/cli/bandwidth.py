@@ -130,6 +130,7 @@ def _live(
     from gpudoctor.bandwidth.guard import room
     from gpudoctor.bandwidth.plan import Unusable
     from gpudoctor.bandwidth.verdict import measure
+    from gpudoctor.cli.look import snapshot_of_host
     from gpudoctor.cli.output import colour_wanted, unicode_wanted
     from gpudoctor.discover import load
     from gpudoctor.report.layout import Style
@@ -138,7 +139,8 @@ def _live(
     plugins = load()
     with room() as folder, _Progress() as progress:
         try:
-            done = measure(options, wanted, plugins, dict(os.environ), folder, time.monotonic() + timeout, progress.show, fail_on)
+            until = time.monotonic() + timeout
+            done = measure(options, wanted, plugins, dict(os.environ), folder, until, progress.show, snapshot_of_host, fail_on)
         except Unusable as error:
             raise click.UsageError(str(error)) from error
     extra = done.extra

@@ -107,10 +107,11 @@ def look(paths: tuple[str, ...], live: bool, job: bool, timeout: float, ras: str
 def _ask_ras(where: str, left_s: float, unanswered: list[Missing]) -> list[Source]:
     """What NCCL's RAS service answers, as documents; no answer is something missing, never a sign of health."""
     from gpudoctor.collect import ras
+    from gpudoctor.parsers.ras_json import differs
     from gpudoctor.read.source import Document
 
     try:
-        answers, silent = ras.look(where, max(0.1, left_s))
+        answers, silent = ras.look(where, max(0.1, left_s), differs)
     except ValueError as error:
         raise click.UsageError(f"--ras: {error}") from error
     if silent is not None:

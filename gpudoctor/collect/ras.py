@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
-DEFAULT = "localhost:28028"
+PORT = 28028
 LIMIT_S = 10.0  # for one answer; the service itself gives up on its peers after its own --timeout, 5 s
 AGAIN_S = 2.0  # between two answers: counters that stand still for so long are not those of a job that runs
 MAX_ANSWER = 64 << 20
@@ -39,7 +40,7 @@ def address(text: str) -> Address:
     if not colon or "]" in port or text.count(":") > 1 and not host.startswith("["):
         host, port = text.strip(), ""
     host = host.strip("[]") or "localhost"
-    number = int(port) if port else 28028
+    number = int(port) if port else PORT
     if not 0 < number < 65536 or not all(c.isalnum() or c in ".-:%_" for c in host) or len(host) > 253:
         raise ValueError(f"not an address: {text!r}")
     return Address(host, number)
@@ -119,8 +120,11 @@ class _Talk:
         self.connection.settimeout(left)
 
 
-def look(text: str, limit_s: float) -> tuple[list[tuple[str, bytes]], str | None]:
-    """Answers by name, and why there is none (or no second one where the first shows ranks that differ)."""
+def look(text: str, limit_s: float, differs: Callable[[bytes], bool]) -> tuple[list[tuple[str, bytes]], str | None]:
+    """Answers by name, and why there is none (or no second one where the first shows ranks that differ).
+
+    differs: is there anything in an answer that a second one could settle?
+    """
     where = address(text)
     name = f"RAS service at {where}"
     began = time.monotonic()
@@ -130,26 +134,10 @@ def look(text: str, limit_s: float) -> tuple[list[tuple[str, bytes]], str | None
         return [], str(silent)
     answers = [(name, first)]
     left = limit_s - (time.monotonic() - began) - AGAIN_S
-    if _differs(first) and left > 1:
+    if differs(first) and left > 1:
         time.sleep(AGAIN_S)
         try:
             answers.append((f"{name}, again", ask(where, min(LIMIT_S, left))))
         except RasSilent as silent:
             return answers, f"it answered once, and then not again: {silent}"
     return answers, None
-
-
-def _differs(answer: bytes) -> bool:
-    """Is there anything that a second answer could settle?"""
-    if b"MISMATCH" in answer:
-        return True
-    if b'"collective_counts"' not in answer:
-        return False
-    import json
-
-    from gpudoctor.parsers.ras_json import differing
-
-    try:
-        return differing(json.loads(answer))
-    except (ValueError, RecursionError):
-        return False

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+from gpudoctor import shipped
 from gpudoctor.expect.opinion import BASELINE, REFERENCE, Opinion, at
 from gpudoctor.facts.bandwidth import BandwidthRun, Curve
 from gpudoctor.parts import Part, find
 
-TABLE = Path(__file__).resolve().parent.parent / "data" / "busbw.tsv"
+TABLE = "busbw.tsv"
 _RINGS = ("all_reduce", "all_gather", "reduce_scatter")
 
 
@@ -29,7 +29,7 @@ def reference(part: Part, link: str, nranks: int, collective: str, nvls: bool | 
 def _curve(part: Part, link: str, nranks: int, collective: str, nvls: bool | None, largest: int) -> Opinion | None:
     points: dict[bool, list[tuple[int, float]]] = {True: [], False: []}
     said: dict[bool, tuple[str, str, str]] = {}
-    for line in TABLE.read_text(encoding="utf-8").splitlines()[1:]:
+    for line in shipped.rows(TABLE)[1:]:
         ids, name, kind, ranks, what, switch, size, gbs, version, source, date = line.split("\t")
         if (kind, ranks, what) != (link, str(nranks), collective) or not any(find(f"10de:{i}") == part for i in ids.split(",")):
             continue

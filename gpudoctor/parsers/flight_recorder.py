@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -41,7 +40,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     calls = [c for c in (_call(section, place, e) for place, e in enumerate(entries[:MAX_CALLS])) if c is not None]
     if len(calls) < len(entries):
         yield Loss(f"{len(entries) - len(calls)} entries of {section.source}", "without a group or a sequence number")
-    name = os.path.basename(section.source)
+    name = _base(section.source)
     shown = f"rank {rank}, from the file's name: the dump itself does not say" if rank is not None else name
     yield FlightRecorder(
         (
@@ -58,9 +57,13 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     )
 
 
+def _base(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
 def rank_of(name: str) -> int | None:
     """`nccl_trace_rank_3`, `flight-recorder-rank0.pkl`, `trace_12`: the last number that stands for a rank."""
-    found = [m for m in _RANK.finditer(os.path.basename(name))]
+    found = [m for m in _RANK.finditer(_base(name))]
     named = [m for m in found if m[1] is not None] or found
     rank = int(named[-1][1] or named[-1][2]) if named else None
     return rank if rank is not None and rank < MAX_RANK else None

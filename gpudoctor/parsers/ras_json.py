@@ -102,8 +102,16 @@ def _counts(ranks: list[dict[str, Any]]) -> list[RasCounts]:
     return out
 
 
-def differing(said: Any) -> bool:
-    """Does any communicator have ranks that count differently?"""
+def differs(answer: bytes) -> bool:
+    """Does any communicator of one answer, text or JSON, have ranks that count differently?"""
+    if b"MISMATCH" in answer:
+        return True
+    if b'"collective_counts"' not in answer:
+        return False
+    try:
+        said = json.loads(answer)
+    except (ValueError, RecursionError):
+        return False
     comms = _list(said.get("communicators")) if isinstance(said, dict) else []
     return any(_counts([r for r in _list(c.get("ranks")) if isinstance(r, dict) and _whole(r.get("rank")) is not None]) for c in comms if isinstance(c, dict))
 

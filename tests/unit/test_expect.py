@@ -2,6 +2,7 @@
 
 import pytest
 
+from gpudoctor import shipped
 from gpudoctor.expect import reference
 from gpudoctor.expect.group import group_of
 from gpudoctor.expect.opinion import Opinion, at, judge, levelled, limits
@@ -177,7 +178,7 @@ def test_a_ring_collective_without_figures_is_held_against_another():
 
 
 def test_every_figure_has_a_source_and_a_known_part():
-    lines = reference.TABLE.read_text().splitlines()
+    lines = shipped.rows(reference.TABLE)
     for line in lines[1:]:
         ids, _, link, ranks, collective, nvls, size, gbs, _, source, date = line.split("\t")
         assert all(find(f"10de:{i}") is not None for i in ids.split(",")), line
