@@ -25,11 +25,6 @@ def generation(speed_gts: float | None) -> int | None:
     return found[0] if found else None
 
 
-def speed_of(gen: int) -> float | None:
-    """4 -> 16.0."""
-    return next((rate for rate, (number, _) in _RATES.items() if number == gen), None)
-
-
 def gbs(speed_gts: float | None, width: int | None) -> float | None:
     """GB/s (10^9) in each direction after line coding: 16 GT/s x16 -> 31.5."""
     if speed_gts is None or width is None or speed_gts not in _RATES:

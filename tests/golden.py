@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 
 from tests.support import FIXTURES, ROOT
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactView
-from gpudoctor.facts.system import Modules
 from gpudoctor.model import Evidence, Step
-
-ISOLATION_FACTS = (PciTree, Modules)
 
 
 def passes_devices_on(facts: FactView) -> Evidence | None:

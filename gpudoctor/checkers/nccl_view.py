@@ -67,9 +67,6 @@ class Ranks:
             return None  # NCCL counts more machines than there are names, and nothing else tells them apart
         return True if self.rank[a].nvml_dev is not None or self.rank[a].bus_id is not None else None
 
-    def split_names(self) -> bool:
-        return bool(self._shared_names)
-
     def fabric(self, rank: int) -> bool:
         """Is the rank's GPU known to hang on NVLink? An NVSwitch fabric that is up (MNNVL line), or NCCL's own dump."""
         proc = self.proc.get(rank)

@@ -1,4 +1,7 @@
-"""Which links carry traffic between GPUs: decides whether a slow PCIe link costs a job or only host copies."""
+"""Which links carry traffic between GPUs: decides whether a slow PCIe link costs a job or only host copies.
+
+A checker that asks here lists Gpus, Pairs and PciTree among what it needs or wants.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,6 @@ from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.topology import Pair, Pairs
 from gpudoctor.parts import Part, find
-
-# Facts these questions read; a checker that asks them lists all three.
-TRAFFIC_FACTS = (Gpus, Pairs, PciTree)
 
 
 def between_gpus(gpu: Gpu, facts: FactView) -> bool | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 # How near the effect must be:
 #   host  anywhere on the same host
 #   gpu   the effect's subject is the same GPU, one of its links, or a pair it is part of
 #   same  exactly the same subject
-SCOPES = ("host", "gpu", "same")
-
+Scope = Literal["host", "gpu", "same"]
 
 # Errors of these ended a run or keep any from starting: to a reader with a dead job they come before what only slows it.
 ENDS_A_RUN = frozenset(
@@ -23,7 +22,7 @@ ENDS_A_RUN = frozenset(
 class Explains(NamedTuple):
     cause: str
     effects: tuple[str, ...]
-    scope: str
+    scope: Scope
 
 
 _PATHS = ("no-nvlink-path", "path-phb", "path-node", "path-sys")

@@ -50,10 +50,6 @@ class RankWork(Entry):
     last_error: str | None = None  # NCCL's own last warning, as torch quotes it
     frames: tuple[Frame, ...] | None = None
 
-    @property
-    def default_group(self) -> bool:
-        return self.group in (None, "0") or self.group_name == "default_pg"
-
 
 class Accused(Entry):
     """Ranks that the framework itself names: desync report, monitoredBarrier, a store barrier that was not full."""

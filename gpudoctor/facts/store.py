@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from gpudoctor.facts.base import Contradiction, Fact, Loss
-
-if TYPE_CHECKING:
-    from gpudoctor.facts.base import Entry
 
 F = TypeVar("F", bound=Fact)
 
@@ -79,11 +76,3 @@ class FactView:
 
     def why_missing(self, kind: type[Fact]) -> str:
         return self._store.why_missing(kind)
-
-
-def first_evidence(entries: Iterable[Entry], name: str) -> Any:
-    """Evidence of one field from the first entry that has it."""
-    for entry in entries:
-        if getattr(entry, name) is not None:
-            return entry.at(name)
-    return None

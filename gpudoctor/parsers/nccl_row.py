@@ -33,7 +33,6 @@ class Layout:
         self.half = 8 if "i_min" in words else 4
         self.iters = "#iters" in words
         self.deviation = "error" in words
-        self.cpu_time = "cputime" in words
 
 
 def header(text: str) -> Layout | None:

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
-MAGIC = b"\x28\xb5\x2f\xfd"
 _CHUNK = 1 << 20
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 MODE = sys.argv[1]
-RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+RANK = int(os.environ["RANK"])
 WAIT = datetime.timedelta(seconds=float(os.environ.get("WAIT_S", "20")))
 
 

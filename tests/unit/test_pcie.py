@@ -14,7 +14,6 @@ from gpudoctor import pcie
 )
 def test_every_generation(speed: float, gen: int, x16: float) -> None:
     assert pcie.generation(speed) == gen
-    assert pcie.speed_of(gen) == speed
     assert pcie.gbs(speed, 16) == pytest.approx(x16, abs=0.01)
     assert pcie.gbs(speed, 4) == pytest.approx(x16 / 4, abs=0.01)
 
@@ -22,7 +21,6 @@ def test_every_generation(speed: float, gen: int, x16: float) -> None:
 def test_what_is_unknown_stays_unknown() -> None:
     assert pcie.generation(None) is None
     assert pcie.generation(7.0) is None
-    assert pcie.speed_of(9) is None
     assert pcie.gbs(None, 16) is None
     assert pcie.gbs(16.0, None) is None
     assert pcie.gbs(7.0, 16) is None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudoctor.checkers.traffic import TRAFFIC_FACTS, between_gpus, carries, pcie_peer
+from gpudoctor.checkers.traffic import between_gpus, carries, pcie_peer
 from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactView
-from gpudoctor.facts.topology import Pair
+from gpudoctor.facts.topology import Pair, Pairs
 from gpudoctor.record import replace
 from tests.builders import Host, host
 from tests.support import HERE, store
@@ -17,7 +18,7 @@ GEFORCE: dict[str, Any] = {"name": "NVIDIA GeForce RTX 4090", "device_id": "10de
 
 
 def answer(made: Host, gpu: int = 0) -> bool | None:
-    view = FactView(store(*made.facts()), frozenset(TRAFFIC_FACTS))
+    view = FactView(store(*made.facts()), frozenset((Gpus, Pairs, PciTree)))
     return between_gpus(made.gpus[gpu], view)
 
 
