@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from gpudoctor.correlate.diagnose import diagnose
 from gpudoctor.discover import Plugins
@@ -30,11 +30,16 @@ def judge(
     notes: tuple[str, ...] = (),
     debug: bool = False,
     unanswered: tuple[Missing, ...] = (),
+    adjust: Callable[[tuple[CheckResult, ...]], tuple[CheckResult, ...]] | None = None,
 ) -> Report:
-    """The whole judgement. Pure: everything it needs is in its arguments. plugins None: facts only, nothing is judged."""
+    """The whole judgement. Pure: everything it needs is in its arguments. plugins None: facts only, nothing is judged.
+
+    adjust: what somebody's policy makes of the results before they are joined and counted.
+    """
     unchecked = plugins is not None and not plugins.checkers
     plugins = plugins or Plugins(checkers=(), causes=(), failures=())
     results = run(plugins, intake.stores, select, ignore, debug)
+    results = adjust(results) if adjust is not None else results
     findings = [f for r in results for f in r.findings]
     diagnoses = diagnose(findings, _gpus_of(intake.stores, findings))
     unsettled = [*unanswered, *_unsettled(intake, results, timed_out)]
@@ -55,6 +60,7 @@ def judge(
         seconds=seconds,
         notes=notes,
         unknown_input=intake.unknown,
+        fail_on=fail_on,
     )
 
 

@@ -145,3 +145,4 @@ class Report(Record):
     seconds: float = 0.0
     notes: tuple[str, ...] = ()  # said in the head: replayed host, timed out, …
     unknown_input: tuple[str, ...] = ()  # files in which nothing was recognised
+    fail_on: str = ERROR  # findings from this severity on make the verdict "fail"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpudoctor.cli.output import OutputFile, format_option, output_option, write
+from gpudoctor.cli.output import OutputFile, exit_status, format_option, output_option, write
 
 if TYPE_CHECKING:
     from gpudoctor.bandwidth.session import Options
@@ -152,7 +152,7 @@ def _live(
         for style in (Style(colour=colour_wanted(), unicode=unicode_wanted()), Style())
     )
     write(done.report, plugins, format_, outputs, quiet, verbose, extra={"bandwidth": extra}, page=(screen, file, line))
-    sys.exit(done.report.exit_code)
+    sys.exit(exit_status(done.report, format_))
 
 
 def _recorded(
@@ -176,7 +176,7 @@ def _recorded(
         store.put(wanted)
     report = judge(seen.intake, plugins, seen.source, fail_on=fail_on, timed_out=seen.timed_out, seconds=seen.seconds, notes=seen.notes)
     write(report, plugins, format_, outputs, quiet, verbose, extra={"bandwidth": {"engine": None, "program": None}})
-    sys.exit(report.exit_code)
+    sys.exit(exit_status(report, format_))
 
 
 def _wanted(min_busbw: float | None, min_ratio: float | None, baseline: str | None) -> Wanted:

@@ -7,7 +7,7 @@ import sys
 import click
 
 from gpudoctor.cli.look import look, source_options
-from gpudoctor.cli.output import OutputFile, format_option, output_option, write
+from gpudoctor.cli.output import OutputFile, exit_status, format_option, output_option, write
 
 
 def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -70,4 +70,4 @@ def command(
         debug=debug,
     )
     write(report, plugins, format_, outputs, quiet, verbose)
-    sys.exit(report.exit_code)
+    sys.exit(exit_status(report, format_))

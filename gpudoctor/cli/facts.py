@@ -7,12 +7,11 @@ import sys
 import click
 
 from gpudoctor.cli.look import look, source_options
-from gpudoctor.cli.output import format_option
 
 
 @click.command("facts")
 @source_options
-@format_option
+@click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(paths: tuple[str, ...], live: bool, job: bool, timeout: float, format_: str) -> None:
     """Show only what was read: GPUs, pairs, links, NICs, the PCI tree. Judges nothing.
 

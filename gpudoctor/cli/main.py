@@ -52,6 +52,18 @@ def cli() -> None:
     """
 
 
+def _for_nagios(words: list[str]) -> bool:
+    return "--format=nagios" in words or "--format nagios" in " ".join(words)
+
+
+def _refused(message: str) -> int:
+    """Nagios shows a plugin's standard output, and takes status 2 for a critical fault of the host."""
+    from gpudoctor.report import nagios
+
+    sys.stdout.write(nagios.line("UNKNOWN", f"not run: {message}"))
+    return nagios.STATUS["UNKNOWN"]
+
+
 def main() -> None:
     """Entry point. Ctrl-C ends with 130; a reader that went away (`| head`) ends quietly."""
     # Facts are a tree without cycles: looking for some every 700 objects found none and took 7 ms of a check.
@@ -61,12 +73,9 @@ def main() -> None:
         sys.stdout.flush()
     except click.exceptions.Exit as stop:
         status = stop.exit_code
-    except click.UsageError as error:
-        error.show()
-        status = 2
     except click.ClickException as error:
         error.show()
-        status = 2
+        status = _refused(error.format_message()) if _for_nagios(sys.argv) else 2
     except (click.Abort, KeyboardInterrupt):
         status = 130
     except BrokenPipeError:

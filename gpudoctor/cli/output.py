@@ -13,8 +13,8 @@ from gpudoctor.discover import Plugins
 from gpudoctor.model import Report
 
 C = TypeVar("C", bound=Callable[..., Any])
-FORMATS = ("text", "json")
-SUFFIXES = {".json": "json", ".txt": "text"}
+FORMATS = ("text", "json", "junit", "prometheus", "nagios")
+SUFFIXES = {".json": "json", ".txt": "text", ".xml": "junit", ".prom": "prometheus"}
 
 
 class OutputFile(NamedTuple):
@@ -38,8 +38,17 @@ def format_option(command: C) -> C:
 
 def output_option(command: C) -> C:
     return click.option(
-        "-o", "outputs", multiple=True, callback=_outputs, metavar="FILE", help="Write to a file, format by suffix (.json .txt); standard output then has the verdict line only. Repeatable."
+        "-o", "outputs", multiple=True, callback=_outputs, metavar="FILE", help="Write to a file, format by suffix (.json .xml .prom .txt); standard output then has the verdict line only. Repeatable."
     )(command)
+
+
+def exit_status(report: Report, format_: str) -> int:
+    """The contract's status; Nagios alone has numbers of its own."""
+    if format_ == "nagios":
+        from gpudoctor.report import nagios
+
+        return nagios.exit_status(report)
+    return report.exit_code
 
 
 def colour_wanted() -> bool:
@@ -64,6 +73,18 @@ def render(
         from gpudoctor.report import jsonout
 
         return jsonout.render(report, extra)
+    if format_ == "junit":
+        from gpudoctor.report import junit
+
+        return junit.render(report)
+    if format_ == "prometheus":
+        from gpudoctor.report import prometheus
+
+        return prometheus.render(report)
+    if format_ == "nagios":
+        from gpudoctor.report import nagios
+
+        return nagios.render(report)
     from gpudoctor.report import text
 
     return text.render(report, verbose=verbose, colour=colour, unicode=wide)
@@ -90,7 +111,7 @@ def write(
             _replace(output.path, content)
         except OSError as error:
             raise click.ClickException(f"cannot write {output.path}: {error.strerror or error}") from error
-    if outputs or quiet:
+    if (outputs or quiet) and format_ != "nagios":  # which is one line in any case
         from gpudoctor.report import text
 
         sys.stdout.write((page[2] if page is not None else text.verdict_line(report)) + "\n")
