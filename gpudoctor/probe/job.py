@@ -6,6 +6,7 @@ often lists none). What this user may not read of a process stays null, with the
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -13,37 +14,11 @@ import sys
 import time
 from typing import Any
 
-PREFIXES = ("NCCL_", "TORCH_NCCL_")
-NAMES = frozenset(
-    (
-        "CUDA_VISIBLE_DEVICES",
-        "CUDA_DEVICE_ORDER",
-        "NVIDIA_VISIBLE_DEVICES",
-        "NVIDIA_DRIVER_CAPABILITIES",
-        "TORCH_SYMM_MEM_DISABLE_MULTICAST",
-        "NVSHMEM_DISABLE_NVLS",
-        "OMP_NUM_THREADS",
-        "SLURM_JOB_GPUS",
-        "SLURM_STEP_GPUS",
-        "SLURM_GPUS_ON_NODE",
-        "LOCAL_RANK",
-        "RANK",
-        "WORLD_SIZE",
-    )
-)
-CGROUP_WORDS = (("kubernetes", "kubepods"), ("docker", "docker"), ("podman", "libpod"), ("lxc", "/lxc"), ("containerd", "containerd"))
+process: Any = importlib.import_module("process")  # beside this file
 NODE = re.compile(r"^/dev/nvidia(\d+)$")
 MOST = 256  # processes described; a host with more is not understood better by the rest
 BUDGET_S = 8.0
 PROC = "/proc"
-
-
-def read(path: str, limit: int = 1 << 20) -> str | None:
-    try:
-        with open(path, "rb") as file:
-            return file.read(limit).decode("utf-8", "replace")
-    except OSError:
-        return None
 
 
 def from_nvml() -> tuple[dict[int, set[str]], str | None]:
@@ -63,9 +38,9 @@ def from_nvml() -> tuple[dict[int, set[str]], str | None]:
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             bus = nvml.nvmlDeviceGetPciInfo(handle).busId
-            for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+            for user in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
                 address = bus.decode() if isinstance(bus, bytes) else str(bus)
-                found.setdefault(int(process.pid), set()).add(address)
+                found.setdefault(int(user.pid), set()).add(address)
         except Exception as error:  # a lost GPU must not hide the jobs on the others
             problem = f"GPU {index}: {str(error)[:200]}"
     return found, problem
@@ -100,7 +75,7 @@ def minor_addresses() -> dict[str, str]:
     except OSError:
         return out
     for address in names:
-        minor = re.search(r"^Device Minor:\s*(\d+)", read(f"{base}/{address}/information") or "", re.M)
+        minor = re.search(r"^Device Minor:\s*(\d+)", process.read(f"{base}/{address}/information") or "", re.M)
         if minor:
             out[minor[1]] = address
     return out
@@ -108,7 +83,7 @@ def minor_addresses() -> dict[str, str]:
 
 def sibling(pid: int) -> bool:
     """Is it another probe of the gpudoctor that started us? They run at the same time and open the GPUs as well."""
-    rest = (read(f"{PROC}/{pid}/stat") or "").rpartition(")")[2].split()
+    rest = (process.read(f"{PROC}/{pid}/stat") or "").rpartition(")")[2].split()
     return len(rest) > 1 and rest[1] == str(os.getppid())
 
 
@@ -125,23 +100,14 @@ def scan(until: float) -> dict[int, tuple[set[int], bool]]:
     return out
 
 
-def status(pid: int) -> dict[str, str]:
-    out = {}
-    for line in (read(f"{PROC}/{pid}/status") or "").split("\n"):
-        name, _, value = line.partition(":")
-        if name in ("Name", "Cpus_allowed_list", "Mems_allowed_list"):
-            out[name] = value.strip()
-    return out
-
-
 def environment(pid: int) -> dict[str, str] | None:
-    text = read(f"{PROC}/{pid}/environ")
+    text = process.read(f"{PROC}/{pid}/environ", 1 << 20)
     if text is None:
         return None
     out = {}
     for entry in text.split("\0"):
         name, sign, value = entry.partition("=")
-        if sign and (name.startswith(PREFIXES) or name in NAMES):
+        if sign and process.allowed(name):
             out[name] = value[:4096]
     return out
 
@@ -162,8 +128,7 @@ def shared_memory(pid: int) -> dict[str, Any] | None:
 
 
 def container(pid: int) -> dict[str, Any]:
-    groups = read(f"{PROC}/{pid}/cgroup") or ""
-    kind = next((name for name, word in CGROUP_WORDS if word in groups), None)
+    kind = next(iter(process.containers(process.read(f"{PROC}/{pid}/cgroup") or "")), None)
     # By its root directory: services with a private /tmp have a mount namespace of their own as well.
     try:
         theirs, ours = os.stat(f"{PROC}/{pid}/root"), os.stat("/")
@@ -175,7 +140,7 @@ def container(pid: int) -> dict[str, Any]:
 
 def describe(pid: int, buses: set[str], held: tuple[set[int], bool] | None) -> dict[str, Any]:
     out: dict[str, Any] = {"pid": pid, "nvml_gpus": sorted(buses), "unreadable": None}
-    about = status(pid)
+    about = process.bound_to(process.read(f"{PROC}/{pid}/status") or "")
     if not about:
         # NVML may give process ids of the host to a container.
         out["unreadable"] = "no such process here: it ended, or runs in another PID namespace"

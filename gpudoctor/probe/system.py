@@ -1,11 +1,12 @@
 """The host around the GPUs, as one line of JSON: processors, limits, container, kernel modules, settings, versions.
 
 Reads files and asks the kernel about this very process; opens no device, runs no program, needs no privileges. Of the
-environment only the names below are taken.
+environment only the names listed in process.py are taken.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import platform
@@ -13,24 +14,12 @@ import re
 import resource
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any
 
-PREFIXES = ("NCCL_", "TORCH_NCCL_")
-NAMES = (
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-    "NVIDIA_VISIBLE_DEVICES",
-    "NVIDIA_DRIVER_CAPABILITIES",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST",
-    "NVSHMEM_DISABLE_NVLS",
-    "OMP_NUM_THREADS",
-    "SLURM_JOB_GPUS",
-    "SLURM_STEP_GPUS",
-    "SLURM_GPUS_ON_NODE",
-    "LOCAL_RANK",
-    "RANK",
-    "WORLD_SIZE",
-)
+process: Any = importlib.import_module("process")  # beside this file
+read: Callable[..., str | None] = process.read
+
 # Of the kernel's command line: what decides over PCI, IOMMU, NUMA and the driver. The rest is nobody's business.
 PARAMETERS = re.compile(
     r"^(?:iommu|intel_iommu|amd_iommu|pcie?|pcie_\w+|nvidia|nouveau|numa|numa_\w+|nomodeset|vfio|isolcpus|hugepages"
@@ -43,23 +32,7 @@ CONTAINER_MARKS = (
     ("podman", "/run/.containerenv"),
     ("apptainer", "/.singularity.d"),
 )
-CGROUP_WORDS = (
-    ("kubernetes", "kubepods"),
-    ("docker", "docker"),
-    ("podman", "libpod"),
-    ("lxc", "/lxc"),
-    ("containerd", "containerd"),
-)
 LIMIT = 1 << 16
-
-
-def read(path: str, limit: int = LIMIT) -> str | None:
-    """A file's text; None where it is absent or forbidden."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(limit).decode("utf-8", "replace").rstrip()
-    except OSError:
-        return None
 
 
 def listing(path: str) -> list[str] | None:
@@ -69,12 +42,8 @@ def listing(path: str) -> list[str] | None:
         return None
 
 
-def allowed(name: str) -> bool:
-    return name.startswith(PREFIXES) or name in NAMES
-
-
 def environment() -> dict[str, str]:
-    return {name: value[:LIMIT] for name, value in sorted(os.environ.items()) if allowed(name)}
+    return {name: value[:LIMIT] for name, value in sorted(os.environ.items()) if process.allowed(name)}
 
 
 def settings_files() -> dict[str, str]:
@@ -86,16 +55,7 @@ def settings_files() -> dict[str, str]:
         text = read(path)
         if text is not None:
             # Only known names, each on its line: this is a file in somebody's home.
-            out[shown] = "\n".join(line if allowed(line.partition("=")[0]) else "" for line in text.split("\n"))
-    return out
-
-
-def status_lines(*names: str) -> dict[str, str]:
-    out = {}
-    for line in (read("/proc/self/status") or "").split("\n"):
-        name, _, value = line.partition(":")
-        if name in names:
-            out[name] = value.strip()
+            out[shown] = "\n".join(line if process.allowed(line.partition("=")[0]) else "" for line in text.split("\n"))
     return out
 
 
@@ -105,7 +65,7 @@ def affinity() -> dict[str, Any]:
         cpuset = cpuset or read(path)
     return {
         "cpus": sorted(os.sched_getaffinity(0)),
-        "status": status_lines("Cpus_allowed_list", "Mems_allowed_list"),
+        "status": {n: v for n, v in process.bound_to(read("/proc/self/status") or "").items() if n != "Name"},
         "cpuset_cpus": cpuset,
     }
 
@@ -173,7 +133,7 @@ def container() -> dict[str, Any]:
     return {
         "marks": marks,
         "variables": variables,
-        "cgroups": [name for name, word in CGROUP_WORDS if word in groups],
+        "cgroups": process.containers(groups),
         "systemd": read("/run/systemd/container"),
     }
 
