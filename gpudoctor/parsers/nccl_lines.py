@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 
-from gpudoctor.facts.nccl import Diagnostic, Nccl, NcclMessage, kind_of
-from gpudoctor.model import Evidence
-from gpudoctor.nccl_messages import HARMLESS, Family, classify
+from gpudoctor.facts.nccl import Diagnostic, Nccl, kind_of
+from gpudoctor.parsers import nccl_figures, nccl_process
+from gpudoctor.parsers.nccl_complaints import INFO_TELLS, Complaints, Where, evidence
+from gpudoctor.parsers.nccl_figures import figures
+from gpudoctor.parsers.nccl_process import Seen, gdr, version_in
 from gpudoctor.parsers.nccl_state import Comm, Pairs, Proc
-from gpudoctor.record import replace
+from gpudoctor.read.nccl_cut import SILENT
 
-Where = Callable[[], tuple[int, str]]  # line number and text, found only where asked for
-MAX_MESSAGES = 5000  # of one tier: each rank's echo is kept, and none of them takes the place of a cause
 MAX_PROCS = 20_000
 
 _WHO = re.compile(rb"(?:^|[\s>:\]|)])([A-Za-z0-9_][\w.-]*):(\d+)(?::(\d+))?(?: \[(-?\d+)\])? *$")
@@ -33,50 +35,15 @@ _VIA = re.compile(
 _RING = re.compile(rb"Channel 00/(\d+) : +\d+[ \d.]*\r?\n")
 _COMM = re.compile(
     rb"(?:\[Rank \d+\] )?(?:\w+ )?comm (0x[0-9a-f]+|[0-9a-f]{6,}) (?:parent 0x[0-9a-f]+ )?(?:(?:splitCount|childCount) -?\d+ )?(?:color -?\d+ key -?\d+ )?"
-    rb"rank (\d+) n[rR]\w*anks (\d+) (?:.*?cudaDev (\d+) )?(?:.*?nvmlDev (\d+) )?(?:.*?busId ([0-9a-f]+) )?(?:.*?commId (0x[0-9a-f]+) )?"
+    rb"rank (\d+) n[rR]\w*anks (\d+) "
 )
-_NODES = re.compile(rb"nNodes (\d+) localRanks (\d+) localRank (\d+) ")
+_HEX = b"0123456789abcdef"
 _STATE = re.compile(rb"- (Init|Destroy|Abort) ?(START|COMPLETE)\b")
 _OLD_RANK = re.compile(rb"rank (\d+) nranks (\d+)\s")
-_ENV = re.compile(rb"([A-Z][A-Z0-9_]+) set (?:by (?:environment|config)(?: file)? )?to (.*?)[ \r]*\n")
-_VERSION = re.compile(rb"version (\d+\.\d+(?:\.\d+)?)(?:[^\d\s+.][^\s+]*)?(?:\+cuda[\d.]+\s|\s)")
-_CHANNELS = re.compile(rb"(\d+) coll channels, (?:\d+ collnet channels, )?(?:(\d+) nvls channels, )?(\d+) p2p channels")
-_PATTERN = re.compile(
-    rb"Pattern (\d+), crossNic \d+, nChannels (\d+), (?:bw|speed) ([\d.]+)/([\d.]+), (?:nvlink \d+, )?type (\w+)/(\w+), sameChannels"
-)
-_SYSTEM_NVL = re.compile(rb"\+ NVL\[ *([\d.]+)\] - ")
-_PATHS = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(\d+/ *([\d.]+)/(\w+)\)")
-_PATHS_OF = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) :")
-_TIMINGS = re.compile(rb"Init timings(?: - \w+)?: rank (\d+) nranks (\d+) total ([\d.]+) \(([^)]*)\)")
-_CUDA = re.compile(rb"cudaDriverVersion (\d+)\s")
-_PART = re.compile(rb"(\w+) (\d+\.\d+)")
-_NICS = re.compile(rb"\[\d+\]([\w.-]+:\d+/\w+)(?=[ ;])")
-_INTERFACES = re.compile(rb"\[\d+\]([\w.:@-]+:\[?[0-9a-fA-F.:%]+\]?<\d+>)")
-_ADDRESS = re.compile(rb"Using (?:interface )?(?:\[\d+\])?([\w.@-]+:[0-9a-fA-F.:%]+)(?:<\d+>)?\s")
-_GDR = re.compile(rb"GPU Direct RDMA (Enabled|Disabled) for HCA (\d+) '([^']+)'")
-_GDR_OLD = re.compile(rb"GPU Direct RDMA (Enabled|Disabled) for GPU \S+ / HCA (\d+) \(distance")
-_AFFINITY = re.compile(rb"(?:Setting affinity for GPU (\d+) to|Affinity for GPU (\d+) is) ([^\n(]*)")
-_FORCED = re.compile(rb"\(GPU affinity = ([\d,-]+) ; CPU affinity = ([\d,-]+)\)")
-_FABRIC = re.compile(rb"MNNVL busId \S+ fabric UUID \S+ cliqueId \S+ state (\d+) ")
-# How lines begin that say nothing we keep: passed over before anything else is asked.
-SILENT = frozenset(
-    b"INFO " + word
-    for word in (
-        b"Trees", b"Tree ", b"Conne", b"threa", b"P2P C", b"CC Of", b"TUNER", b"PROFI", b"ENV/P", b"[Prox", b"proxy", b"Check", b"TOPO/", b"Topol",
-        b"Alloc", b"Loade", b"Initi", b"Assig", b"RAS c", b"Enabl", b"Comm ", b"Launc", b"Memor", b"GIN/P", b"RMA/P",
-        b"AllRe", b"AllGa", b"Reduc", b"Broad", b"Send:", b"Recv:",
-    )
-)
-# Lines of level INFO whose words may be a family's; others are never complaints.
-_INFO_TELLS = frozenset((b"P2P i", b"Could", b"peer ", b"ncclM", b"Call ", b"socke", b"Faile", b"cuMem", b"Mism", b"NVLin"))
-
-
-class Heard:
-    """A complaint and how often it came."""
-
-    def __init__(self, message: NcclMessage) -> None:
-        self.message = message
-        self.times = 1
+_SPEAKS_OF_PROCESS = {b"INFO " + word: reader for word, reader in nccl_process.READERS.items()}
+_HAS_FIGURES = {b"INFO " + word: reader for word, reader in nccl_figures.READERS.items()}
+_CHANNEL = b"INFO Chann"
+_MAX_HEARD = 64  # lines that a process remembers having read
 
 
 class NcclLog:
@@ -85,71 +52,74 @@ class NcclLog:
     def __init__(self, source: str) -> None:
         self.source = source
         self.procs: dict[tuple[str | None, int | None, int | None], Proc] = {}
-        self.messages: dict[tuple[object, ...], Heard] = {}
-        self.settings: dict[tuple[str, str], tuple[int, str]] = {}
-        self.seen: dict[str, tuple[int, str]] = {}
+        self.complaints = Complaints(source)
+        self.seen = Seen()
         self.diagnostics: dict[str, tuple[str, tuple[int, str]]] = {}
         self.pairs = Pairs()
         self.loose_version: str | None = None
         self.order = 0
-        self._kept: dict[int, int] = {}  # messages by tier
         self._hosts: dict[int, set[str]] = {}
         self._vias: dict[bytes, tuple[str, str]] = {}
         self._who: dict[bytes, tuple[Proc, int | None]] = {}
-        self._classified: dict[tuple[str, str | None], tuple[Family, dict[str, str]] | None] = {}
-        handlers: dict[bytes, Callable[[Proc, int | None, bytes, Where], None]] = {
-            b"Chann": self._channel, b"Ring ": self._channel, b"comm ": self._comm, b"ncclC": self._comm, b"[Rank": self._comm,
-            b"NCCL_": self._env, b"CUDA_": self._env, b"NCCL ": self._version, b"Using": self._using, b"NET/I": self._ib,
-            b"NET/S": self._socket, b"NET :": self._bootstrap, b"Boots": self._bootstrap, b"cudaD": self._driver, b"Patte": self._pattern,
-            b"Setti": self._affinity, b"ncclT": self._affinity, b"MNNVL": self._mnnvl, b"Init ": self._timings,
-            b"NVLS ": self._nvls, b"DMA-B": self._dma_buf, b"rank ": self._old_rank,
+        handlers: dict[bytes, Callable[[Proc, bytes, Where], None]] = {
+            b"Ring ": self._channel, b"comm ": self._comm, b"ncclC": self._comm, b"[Rank": self._comm,
+            b"rank ": self._old_rank,
         }  # fmt: skip
         self._handlers = {b"INFO " + word: handler for word, handler in handlers.items()}
 
-    def take(self, before: bytes, message: bytes, where: Where) -> bool:
-        """One line, cut at its first `NCCL `. False where NCCL did not write it."""
-        try:
-            return self._take(before, message, where)
-        except (ValueError, OverflowError):  # a number of five thousand digits, `1.2.3`: no line of NCCL's
-            return True
+    def take(self, before: bytes, message: bytes, where: Where) -> None:
+        """One line, cut at its first `NCCL `."""
+        with suppress(ValueError, OverflowError):  # a number of five thousand digits, `1.2.3`: no line of NCCL's
+            self._take(before, message, where)
 
-    def _take(self, before: bytes, message: bytes, where: Where) -> bool:
-        handler = self._handlers.get(message[:10])
-        if handler is not None:
-            known = self._who.get(before)
-            proc, dev = known if known is not None else self._identify(before)
-            handler(proc, dev, message[5:], where)
-            return True
-        if message.startswith(b"INFO "):
-            if message[:10] not in SILENT:
+    def _take(self, before: bytes, message: bytes, where: Where) -> None:
+        key = message[:10]
+        if key == _CHANNEL:
+            # What one channel says of a pair another says too: all the same as long as it is the same communicator's.
+            at = message.find(b" : ")
+            mark = hash(message[at:] if at > 0 else message)
+            proc = self._process(before)[0]
+            if mark not in proc.told:
+                self._channel(proc, message[5:], where)
+                if b"] -> " in message:
+                    _remember(proc.told, mark)
+        elif key in _SPEAKS_OF_PROCESS:
+            mark = hash(message)
+            proc = self._process(before)[0]
+            if mark not in proc.heard:
+                _SPEAKS_OF_PROCESS[key](proc, message[5:], self.seen, where)
+                _remember(proc.heard, mark)
+        elif key in self._handlers:
+            self._handlers[key](self._process(before)[0], message[5:], where)
+        elif key in _HAS_FIGURES:
+            _HAS_FIGURES[key](self._process(before)[0], message[5:], self.seen, where)
+        elif message.startswith(b"INFO "):
+            if key not in SILENT:
                 self._info(before, message[5:], where)
         elif message.startswith((b"WARN ", b"ATTN ", b"ABORT ")):
             self._warn(before, message, where)
         elif message.startswith(b"DIAG "):
             self._diag(message[5:], where)
-        elif message.startswith(b"version "):
-            self._bare_version(message)
-            return False
         elif not message.startswith((b"CALL ", b"TRACE ")):
             # A framework's sentence: `NCCL error in: …, unhandled cuda error, NCCL version 2.29.3`.
-            at = message.find(b"NCCL version ")
-            if at >= 0:
-                self._bare_version(message[at + 5 :])
-            return False
-        return True
+            at = 0 if message.startswith(b"version ") else message.find(b"NCCL version ") + 5
+            version = version_in(message, at) if at != 4 else None
+            self.loose_version = version or self.loose_version
+
+    def _process(self, before: bytes) -> tuple[Proc, int | None]:
+        return self._who.get(before) or self._identify(before)
 
     def _info(self, before: bytes, message: bytes, where: Where) -> None:
         """A line of level INFO that no handler has for its own."""
-        known = self._who.get(before)
-        proc, dev = known if known is not None else self._identify(before)
+        proc, dev = self._process(before)
         key = message[:5]
         if key[:1] in b" +=0123456789G":
-            self._figures(proc, message, where)
-        if key in _INFO_TELLS or b"GPU Direct" in message:
-            self._gdr(proc, message, where)
-            self._complaint("INFO", proc, dev, None, message, where)
+            figures(proc, message, self.seen, where)
+        if key in INFO_TELLS or b"GPU Direct" in message:
+            gdr(proc, message, self.seen, where)
+            self.complaints.hear("INFO", proc, dev, None, message, where)
         elif b"Cuda failure" in message or b"not visible, assuming" in message:
-            self._complaint("INFO", proc, dev, None, message, where)
+            self.complaints.hear("INFO", proc, dev, None, message, where)
 
     def _identify(self, before: bytes) -> tuple[Proc, int | None]:
         found = _WHO.search(before)
@@ -179,14 +149,9 @@ class NcclLog:
         self._who[before] = (proc, dev)
         return proc, dev
 
-    def _note(self, kind: str, where: Where) -> None:
-        """Remember where something was first seen."""
-        if kind not in self.seen:
-            self.seen[kind] = where()
-
     # --- connections
 
-    def _channel(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
+    def _channel(self, proc: Proc, message: bytes, where: Where) -> None:
         found = _VIA.search(message, message.find(b" ") + 1)
         if found is None:
             ring = _RING.search(message)
@@ -204,16 +169,19 @@ class NcclLog:
         own, other = (b, a) if found[5] == b"receive" else (a, b)
         devices = (found[2], found[4]) if own == a else (found[4], found[2])
         if proc.connect(own, other, devices, via, self.pairs):
-            self._note(kind, where)
+            self.seen.note(kind, where)
 
     # --- communicators
 
-    def _comm(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
+    def _comm(self, proc: Proc, message: bytes, where: Where) -> None:
         found = _COMM.match(message)
         if found is None:
             return
-        pointer, rank, nranks, cuda, nvml, bus, comm_id = found.groups()
-        state = _STATE.search(message)
+        pointer, rank, nranks = found.groups()
+        # Every name and what follows it; the last word may be cut.
+        words = message[found.end() :].split(b" ")
+        fields = dict(zip(words, words[1:-1], strict=False))
+        state = _STATE.search(message, found.end())
         what = (state[1] + b" " + state[2]) if state else b""
         comm = proc.comms.get(pointer)
         starts = what == b"Init START"
@@ -222,17 +190,20 @@ class NcclLog:
             comm = Comm(pointer.decode(), int(rank), int(nranks), self.order)
             proc.begin(pointer, comm)
             comm.where = where()
-        if cuda is not None:
-            comm.cuda_dev = int(cuda)
-        if nvml is not None:
-            comm.nvml_dev = int(nvml)
-        if bus is not None:
+        if fields.get(b"cudaDev", b"").isdigit():
+            comm.cuda_dev = int(fields[b"cudaDev"])
+        if fields.get(b"nvmlDev", b"").isdigit():
+            comm.nvml_dev = int(fields[b"nvmlDev"])
+        bus, comm_id = fields.get(b"busId"), fields.get(b"commId")
+        if bus and not bus.strip(_HEX):
             comm.bus_id = bus.decode()
-        if comm_id is not None:
+        if comm_id is not None and comm_id[:2] == b"0x" and not comm_id[2:].strip(_HEX):
             comm.comm_id = comm_id.decode()
-        nodes = _NODES.search(message)
-        if nodes is not None:
-            comm.nnodes, comm.local_ranks, comm.local_rank = (int(n) for n in nodes.groups())
+        nodes = fields.get(b"nNodes", b""), fields.get(b"localRanks", b""), fields.get(b"localRank", b"")
+        if all(n.isdigit() for n in nodes):
+            comm.nnodes, comm.local_ranks, comm.local_rank = (int(n) for n in nodes)
+        comm.devices = None
+        proc.told.clear()
         if starts:
             comm.started = True
         elif what == b"Init COMPLETE":
@@ -241,143 +212,14 @@ class NcclLog:
         elif what.endswith(b"COMPLETE") and what:
             comm.ended = "destroy" if what.startswith(b"Destroy") else "abort"
 
-    def _old_rank(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
+    def _old_rank(self, proc: Proc, message: bytes, where: Where) -> None:
         found = _OLD_RANK.match(message)
         if found is not None:
             self.order += 1
             comm = Comm("", int(found[1]), int(found[2]), self.order)
             comm.where = where()
             proc.begin(b"%d" % self.order, comm)
-
-    def _figures(self, proc: Proc, message: bytes, where: Where) -> None:
-        """Lines of numbers: channel counts, topology and path dumps."""
-        if b" coll channels" in message:
-            found = _CHANNELS.match(message)
-            comm = proc.current
-            if found is not None:
-                proc.channels = (int(found[1]), int(found[2]) if found[2] else None, int(found[3]))
-                if comm is not None and comm.channels is None:
-                    comm.channels = proc.channels
-        elif message.startswith(b"GPU/"):
-            of = _PATHS_OF.match(message)
-            if of is not None and not proc.paths_full():
-                for other, bandwidth, kind in _PATHS.findall(message):
-                    proc.path(of[1], other, bandwidth, kind)
-                    if kind in (b"PHB", b"SYS"):
-                        self._note("path " + kind.decode(), where)
-        elif b"NVL[" in message:
-            nvl = _SYSTEM_NVL.search(message)
-            if nvl is not None:
-                proc.nvlink_gbs = max(proc.nvlink_gbs or 0.0, float(nvl[1]))
-
-    def _pattern(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
-        found = _PATTERN.match(message)
-        if found is not None:
-            proc.graph(found.groups())
-            self._note(f"graph {int(found[1])}", where)
-
-    def _timings(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
-        found = _TIMINGS.match(message)
-        if found is None or proc.current is None:
-            return
-        comm = proc.of_rank(int(found[1]), int(found[2])) or proc.current
-        comm.init_seconds = float(found[3])
-        comm.init_parts = tuple((name.decode(), float(value)) for name, value in _PART.findall(found[4]))
-
-    def _nvls(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
-        if message.startswith(b"NVLS comm ") and proc.current is not None:
-            proc.current.nvls = True
-
-    # --- process
-
-    def _env(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
-        found = _ENV.match(message)
-        if found is None:
-            return
-        name, value = found[1].decode(), found[2].decode("utf-8", "replace")
-        if value[-1:] == "." and value[:-1].lstrip("-").isdigit():
-            value = value[:-1]
-        proc.env[name] = value
-        if (name, value) not in self.settings:
-            self.settings[name, value] = where()
-
-    def _version(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
-        found = _VERSION.match(message, 5)
-        if found is not None:
-            proc.version = found[1].decode()
-
-    def _bare_version(self, message: bytes) -> None:
-        found = _VERSION.match(message)
-        if found is not None:
-            self.loose_version = found[1].decode()
-
-    def _using(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
-        for words in (b"Using network ", b"Using internal Network ", b"Using internal network "):
-            if message.startswith(words):
-                name = message[len(words) :]
-                if name.endswith(b"\n"):
-                    proc.network = name.strip().decode("utf-8", "replace")
-                    self._note("network " + proc.network, where)
-
-    def _ib(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
-        if message.startswith(b"NET/IB : Using ["):
-            found = _NICS.findall(message.partition(b"; OOB")[0])
-            if found:
-                proc.nics = tuple(n.decode() for n in found)
-                self._note("nics", where)
-        elif b"GPU Direct" in message:
-            self._gdr(proc, message, where)
-        elif b"using interface" in message.lower():
-            self._bootstrap(proc, dev, message, where)
-
-    def _gdr(self, proc: Proc, message: bytes, where: Where) -> None:
-        if b"Direct RDMA Disabled" in message:
-            self._note("gdr off", where)
-        found = _GDR.search(message)
-        if found is not None:
-            name = found[3].decode("utf-8", "replace")
-            proc.gdr[name] = proc.gdr.get(name, False) or found[1] == b"Enabled"
-        else:
-            old = _GDR_OLD.search(message)
-            if old is not None:
-                name = f"HCA {int(old[2])}"
-                proc.gdr[name] = proc.gdr.get(name, False) or old[1] == b"Enabled"
-
-    def _socket(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
-        found = _INTERFACES.findall(message)
-        if found:
-            proc.interfaces = tuple(n.rsplit(b"<", 1)[0].decode("utf-8", "replace") for n in found)
-
-    def _bootstrap(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
-        found = _ADDRESS.search(message)
-        if found is not None:
-            proc.address = found[1].decode("utf-8", "replace")
-
-    def _driver(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
-        found = _CUDA.match(message)
-        if found is not None:
-            proc.cuda_driver = int(found[1])
-
-    def _affinity(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
-        found = _AFFINITY.search(message)
-        if found is None:
-            return
-        index = int(found[1] or found[2])
-        text = found[3].strip().decode("utf-8", "replace").rstrip(".")
-        if text.startswith("empty"):
-            both = _FORCED.search(message)
-            text = f"forced {both[1].decode()} {both[2].decode()}" if both is not None else "empty"
-            self._note(f"affinity {index}", where)
-        proc.affinity[index] = text
-
-    def _mnnvl(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
-        found = _FABRIC.match(message)
-        if found is not None:
-            proc.fabric_state = int(found[1])
-
-    def _dma_buf(self, proc: Proc, dev: int | None, message: bytes, where: Where) -> None:
-        if message.startswith(b"DMA-BUF is available"):
-            proc.dma_buf = True
+            proc.told.clear()
 
     # --- complaints
 
@@ -388,43 +230,7 @@ class NcclLog:
             file = found[1].decode("ascii", "replace")
             before = before[: found.start()]
         proc, dev = self._identify(before + b" ") if before not in self._who else self._who[before]
-        self._complaint(message[:4].decode().strip(), proc, dev, file, message[5:], where)
-
-    def _complaint(self, level: str, proc: Proc, dev: int | None, file: str | None, message: bytes, where: Where) -> None:
-        said = message.decode("utf-8", "replace")
-        text = said.strip()
-        shape = (re.sub(r"\d+", "0", text[:200]), file)
-        if shape in self._classified and self._classified[shape] is None:
-            found = None
-        else:
-            found = classify(said[:1000], file)
-            if len(self._classified) < 5000:
-                self._classified[shape] = found
-        if found is None and level == "INFO":
-            return
-        family, fields = found if found is not None else (None, {})
-        key = (family.id if family else text[:120], id(proc), dev, file, tuple(sorted(fields.items())) if family else ())
-        if key in self.messages:
-            self.messages[key].times += 1
-        elif self._kept.get(tier := family.tier if family else HARMLESS, 0) < MAX_MESSAGES:
-            self._kept[tier] = self._kept.get(tier, 0) + 1
-            spot = where()
-            message_ = NcclMessage(
-                family=family.id if family else "unknown",
-                slug=family.slug if family else None,
-                tier=tier,
-                text=text,
-                source=self.source,
-                line=spot[0],
-                level=level,
-                host=proc.host,
-                pid=proc.pid,
-                dev=dev,
-                file=file,
-                fields=fields,
-                origin={"*": self._spot(spot)},
-            )
-            self.messages[key] = Heard(message_)
+        self.complaints.hear(message[:4].decode().strip(), proc, dev, file, message[5:], where)
 
     def _diag(self, message: bytes, where: Where) -> None:
         found = re.match(rb"\[([A-Z]+)\] +(.+)", message.strip())
@@ -436,7 +242,7 @@ class NcclLog:
 
     def facts(self) -> Iterator[Nccl]:
         """Nothing where no line of NCCL's was seen."""
-        if not (self.procs or self.messages or self.diagnostics or self.loose_version):
+        if not (self.procs or self.complaints or self.diagnostics or self.loose_version):
             return
         procs = list(self.procs.values())
         if not procs and (self.loose_version or self.diagnostics):
@@ -451,20 +257,25 @@ class NcclLog:
                     for (a, b), names in comm.transports.items():
                         for name in names:
                             self.pairs.count(comm.nranks, a, b, name)
+        spot_of = partial(evidence, self.source)
         yield Nccl(
-            procs=tuple(p.record(self.source, self._spot) for p in procs),
-            messages=tuple(replace(h.message, times=h.times) for h in self.messages.values()),
+            procs=tuple(p.record(self.source, spot_of) for p in procs),
+            messages=self.complaints.messages(),
             diagnostics=tuple(
-                Diagnostic(status=status, text=text, origin={"*": self._spot(spot)})
+                Diagnostic(status=status, text=text, origin={"*": spot_of(spot)})
                 for text, (status, spot) in self.diagnostics.items()
             ),
-            settings={key: self._spot(spot) for key, spot in self.settings.items()},
-            seen={kind: self._spot(spot) for kind, spot in self.seen.items()},
+            settings={key: spot_of(spot) for key, spot in self.seen.settings.items()},
+            seen={kind: spot_of(spot) for kind, spot in self.seen.spots.items()},
             counts=self.pairs.counts(),
         )
 
-    def _spot(self, spot: tuple[int, str]) -> Evidence:
-        return Evidence(self.source, f"line {spot[0]}" if spot[0] else "version line", spot[1][:240])
+
+def _remember(marks: set[int], mark: int) -> None:
+    """As hashes, of which 64 bits never coincide within one process, and few: there may be 20,000 processes."""
+    if len(marks) >= _MAX_HEARD:
+        marks.clear()
+    marks.add(mark)
 
 
 def _via(raw: bytes) -> str:

@@ -15,7 +15,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     if not isinstance(log, NcclLog):  # a section made of lines, as a probe gives it
         from gpudoctor.read.nccl_bulk import NcclBulk
 
-        bulk = NcclBulk(section.source, lambda _: False)
+        bulk = NcclBulk(section.source)
         for line in section:
             bulk.line(line)
         log = bulk.log

@@ -64,14 +64,16 @@ class Comm:
         self.nvls: bool | None = None
         self.transports: dict[tuple[int, int], tuple[str, ...]] = {}
         self.where: tuple[int, str] = (0, "")
+        self.devices: frozenset[bytes] | None = None  # words that may stand in brackets for its own device
 
     def fits(self, own: int, other: int, device: bytes) -> bool:
         """May this line be of this communicator? The rank's own device in brackets must be the known one."""
         if self.rank != own or other >= self.nranks:
             return False
-        word = device.decode()
-        known = [x for x in (self.bus_id, None if self.nvml_dev is None else str(self.nvml_dev), None if self.cuda_dev is None else str(self.cuda_dev)) if x is not None]
-        return not known or word in known or (self.nvml_dev is None and self.bus_id is None)
+        if self.devices is None:
+            known = (self.bus_id, self.nvml_dev, self.cuda_dev)
+            self.devices = frozenset(str(x).encode() for x in known if x is not None)
+        return not self.devices or device in self.devices or (self.nvml_dev is None and self.bus_id is None)
 
     def add(self, own: int, other: int, via: str, pairs: Pairs) -> bool:
         key = (own, other) if own < other else (other, own)
@@ -142,6 +144,17 @@ class Proc:
         self.channels: tuple[int, int | None, int] | None = None
         self.ring_channels: int | None = None
         self.graphs: dict[int, Graph] = {}
+        # Lines already read, as hashes: what they say again changes nothing until something else has been said.
+        self.heard: set[int] = set()  # of the process
+        self.told: set[int] = set()  # of its communicators' connections
+
+    def learn(self, name: str, value: object) -> None:
+        """The last word counts. Where it differs from an earlier one, the earlier line may come again and count."""
+        before = getattr(self, name)
+        if before != value:
+            if before:
+                self.heard.clear()
+            setattr(self, name, value)
 
     def begin(self, pointer: bytes, comm: Comm) -> None:
         self.comms[pointer] = comm

@@ -24,32 +24,31 @@ class Shapes:
         self._dull: set[bytes] = set()
         self._pause = 0
 
-    def places(self, chunk: bytes, spans: list[tuple[int, int]]) -> Iterator[int]:
-        """One place for each telling line within the spans."""
+    def places(self, chunk: bytes, spans: list[tuple[int, int]]) -> tuple[int, list[int]]:
+        """How many lines end within the spans, and one place for each telling line. Spans are of whole lines."""
+        if len(spans) == 1 and spans[0] == (0, len(chunk)):
+            return self._told(chunk)
+        text = b"".join([chunk[a:b] for a, b in spans])
+        lines, places = self._told(text)
+        return lines, list(_moved(places, spans)) if places else places
+
+    def _told(self, text: bytes) -> tuple[int, list[int]]:
         if self._pause:
             self._pause -= 1
-            yield from self._searched(chunk, spans)
-            return
-        shapes = chunk.translate(_EQUAL[0]).split(b"\n")
+            return text.count(b"\n"), self._searched(text)
+        shapes = text.translate(_EQUAL[0]).split(b"\n")
+        lines = len(shapes) - 1
         new = set(shapes) - self._dull
         if not new:
-            return
-        if len(new) * _TOO_NEW > len(shapes) + 4096:
+            return lines, []
+        if len(new) * _TOO_NEW > lines + 4096:
             self._pause = _PAUSE
-            yield from self._searched(chunk, spans)
-            return
-        samples = dict(zip(shapes, chunk.split(b"\n"), strict=True))
+            return lines, self._searched(text)
+        samples = dict(zip(shapes, text.split(b"\n"), strict=True))
         told = frozenset(shape for shape in new if not self._is_dull(shape, samples[shape]))
         if len(self._dull) > _SHAPES:
             self._dull.clear()
-        if told:
-            at = 0
-            begins = []
-            for shape in shapes:
-                if shape in told:
-                    begins.append(at)
-                at += len(shape) + 1
-            yield from self._within(chunk, begins, spans)
+        return lines, list(self._within(text, shapes, told)) if told else []
 
     def _is_dull(self, shape: bytes, line: bytes) -> bool:
         """No line of this shape can match: not as it stands, nor with any other digit all over. NCCL's own are read elsewhere."""
@@ -59,23 +58,31 @@ class Shapes:
         self._dull.add(shape)
         return True
 
-    def _within(self, chunk: bytes, begins: list[int], spans: list[tuple[int, int]]) -> Iterator[int]:
-        where = iter(spans)
-        low, high = next(where, (0, 0))
-        for begin in begins:
-            while begin >= high:
-                low, high = next(where, (len(chunk) + 1, len(chunk) + 2))
-            end = chunk.find(b"\n", begin)
-            if begin >= low:
-                found = self.telling.search(chunk, begin, end if end >= 0 else len(chunk))
+    def _within(self, text: bytes, shapes: list[bytes], told: frozenset[bytes]) -> Iterator[int]:
+        at = 0
+        for shape in shapes:
+            if shape in told:
+                found = self.telling.search(text, at, at + len(shape))
                 if found is not None:
                     yield found.start()
+            at += len(shape) + 1
 
-    def _searched(self, chunk: bytes, spans: list[tuple[int, int]]) -> Iterator[int]:
-        for at, end in spans:
-            while at < end:
-                found = self.telling.search(chunk, at, end)
-                if found is None:
-                    break
-                yield found.start()
-                at = chunk.find(b"\n", found.end(), end) + 1 or end
+    def _searched(self, text: bytes) -> list[int]:
+        places = []
+        at = 0
+        while (found := self.telling.search(text, at)) is not None:
+            places.append(found.start())
+            at = text.find(b"\n", found.end()) + 1 or len(text)
+        return places
+
+
+def _moved(places: list[int], spans: list[tuple[int, int]]) -> Iterator[int]:
+    """Places in the joined spans as places in the whole."""
+    rest = iter(spans)
+    low, high = next(rest)
+    before = 0  # length of the spans before this one
+    for place in places:
+        while place - before >= high - low:
+            before += high - low
+            low, high = next(rest)
+        yield low + place - before

@@ -39,13 +39,15 @@ def whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Re-cut chunks at line ends, so that no word is split between two. A line without end is passed on in pieces."""
     rest = b""
     for chunk in chunks:
-        rest += chunk
-        end = rest.rfind(b"\n") + 1
-        if end == 0 and len(rest) > MAX_LINE * 16:
-            end = len(rest)
+        end = chunk.rfind(b"\n") + 1
         if end:
-            yield rest[:end]
-            rest = rest[end:]
+            yield rest + chunk[:end] if rest else chunk[:end]
+            rest = chunk[end:]
+            continue
+        rest += chunk
+        if len(rest) > MAX_LINE * 16:
+            yield rest
+            rest = b""
     if rest:
         yield rest
 
@@ -66,6 +68,14 @@ class Passing:
         """True while every next line matters."""
         raise NotImplementedError
 
+    def ahead(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """The chunks as they will be asked about, for a reader that prepares its answers."""
+        return chunks
+
+    def line_ends(self, chunk: bytes) -> int:
+        """Line ends in the chunk whose marks were asked for last; a reader may know them already."""
+        return chunk.count(b"\n")
+
 
 def _as_utf8(chunks: Iterable[bytes]) -> Iterator[bytes]:
     decoder = None
@@ -83,7 +93,10 @@ def _as_utf8(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _plain_blanks(chunk: bytes) -> bytes:
     """Web pages and word processors keep blanks from breaking; what looks for known words would not find them."""
-    return chunk.replace(b"\xc2\xa0", b" ").replace(b"&nbsp;", b" ")
+    # What is asked first is many times cheaper than the search, and of most logs it is true.
+    if not chunk.isascii():
+        chunk = chunk.replace(b"\xc2\xa0", b" ")
+    return chunk.replace(b"&nbsp;", b" ") if b"&" in chunk else chunk
 
 
 def lines_of(chunks: Iterable[bytes], passing: Passing | None = None) -> Iterator[Line]:
@@ -94,18 +107,24 @@ def lines_of(chunks: Iterable[bytes], passing: Passing | None = None) -> Iterato
     """
     number = 0
     rest = b""
-    for chunk in whole_lines(_as_utf8(iter(chunks))):
+    whole = whole_lines(_as_utf8(iter(chunks)))
+    for chunk in whole if passing is None else passing.ahead(whole):
         if not chunk.endswith(b"\n"):
             # A piece of a line that does not end yet: its head is kept, the middle forgotten.
             rest += chunk[: max(0, 4 * _room((rest or chunk)[:64].decode("latin-1")) + 4 - len(rest))]
             continue
-        raw = (rest + chunk).split(b"\n")
-        raw.pop()
-        shown = iter(range(len(raw))) if passing is None else _shown(rest + chunk, raw, passing)
-        rest = b""
-        for place in shown:
-            yield from _whole(number + place + 1, raw[place])
-        number += len(raw)
+        if rest:
+            chunk, rest = rest + chunk, b""
+        if passing is None:
+            raw = chunk.split(b"\n")
+            raw.pop()
+            for place, line in enumerate(raw, 1):
+                yield from _whole(number + place, line)
+            number += len(raw)
+        else:
+            for place, line in _shown(chunk, passing):
+                yield from _whole(number + place, line)
+            number += passing.line_ends(chunk)
     if rest.strip(b"\r"):
         *done, last = rest.strip(b"\r").replace(b"\r", b"\n").split(b"\n")
         for part in done:
@@ -114,23 +133,29 @@ def lines_of(chunks: Iterable[bytes], passing: Passing | None = None) -> Iterato
         yield Line(number + 1, clean(text[: _room(text)]), True)
 
 
-def _shown(chunk: bytes, raw: list[bytes], passing: Passing) -> Iterator[int]:
-    """Numbers of the lines to show. The reader may become busy, or idle again, with any of them."""
-    place = 0
-    line = at = 0  # the line that holds a mark, found by counting line ends from the mark before
+def _shown(chunk: bytes, passing: Passing) -> Iterator[tuple[int, bytes]]:
+    """The lines to show, with their numbers in the chunk. The reader may become busy, or idle again, with any of them."""
+    number = 1
+    at = 0  # where the first line stands that was neither shown nor passed over, and its number
     for mark in passing.marks(chunk):
-        line += chunk.count(b"\n", at, mark)
-        at = mark
-        while place < line - passing.BEFORE and passing.busy():
-            yield place
-            place += 1
-        place = max(place, line - passing.BEFORE)
-        while place <= line:
-            yield place
-            place += 1
-    while place < len(raw) and passing.busy():
-        yield place
-        place += 1
+        begin = chunk.rfind(b"\n", 0, mark) + 1
+        near = begin
+        for _ in range(passing.BEFORE):
+            if near > at:
+                near = chunk.rfind(b"\n", at, near - 1) + 1 or at
+        while at <= begin:
+            if at < near and not passing.busy():
+                number += chunk.count(b"\n", at, near)
+                at = near
+            end = chunk.find(b"\n", at)
+            yield number, chunk[at:end]
+            number += 1
+            at = end + 1
+    while at < len(chunk) and passing.busy():
+        end = chunk.find(b"\n", at)
+        yield number, chunk[at:end]
+        number += 1
+        at = end + 1
 
 
 def _decoded(raw: bytes) -> str:

@@ -71,7 +71,6 @@ def test_the_graph_and_the_diagnostics() -> None:
     assert [d.status for d in said].count("OK") == len(said) == 2
 
 
-BODY = [line.removeprefix("node000:20000:20007 [0] NCCL INFO ") for line in job(2) if line.startswith("node000:20000:")]
 PREFIXES = [
     "",
     "  ",
@@ -303,3 +302,37 @@ def test_hostile_numbers_end_no_report() -> None:
     text = "h:7:7 [0] NCCL INFO comm 0x9 rank 3 nranks 1999999999 cudaDev 0 busId 1000 - Init START\nh:7:7 [0] misc/socket.cc:1 NCCL WARN socketProgress: Connection closed by remote peer h<1>\n"
     done = gpudoctor("check", "--from", "-", stdin=text.encode())
     assert done.returncode in (0, 1, 3) and b"Traceback" not in done.stderr
+
+
+def test_a_coloured_chunk_with_a_broken_transport_and_a_short_line_elsewhere() -> None:
+    """Colours anywhere in a chunk, and lines that look like the rest of a broken one, lose nothing."""
+    head = "\x1b[36mnode0:1:2 [0]\x1b[0m NCCL INFO "
+    text = (
+        f"{head}comm 0x5000 rank 0 nRanks 4 nNodes 1 localRanks 4 localRank 0 MNNVL 0\n"
+        f"{head}Channel 00 : 0[0] -> 1[1] via SHM\n/direct/direct\n"
+        f"{head}Channel 00 : 0[0] -> 2[2] via P2P/CUMEM\ndone\n"
+        f"{head}Channel 00 : 0[0] -> 3[3] via P2P/CUMEM\n42\n"
+    )
+    for shown in (text, text.replace("\x1b[36m", "").replace("\x1b[0m", "")):
+        assert via(one(shown)) >= {(0, 1, "SHM/direct/direct"), (0, 3, "P2P/CUMEM")}
+
+
+def test_the_last_word_of_a_process_counts_however_often_an_earlier_one_came() -> None:
+    head = "node0:1:2 [0] NCCL INFO "
+    said = [f"{head}NCCL_IB_TIMEOUT set by environment to {n}." for n in (20, 22, 20)]
+    assert read("\n".join([*said, ""])).procs[0].env == {"NCCL_IB_TIMEOUT": "20"}
+    assert read("\n".join([*said, f"{head}Using network IB", f"{head}Using network Socket", f"{head}Using network IB", ""])).procs[0].network == "IB"
+
+
+def test_a_second_communicator_of_a_process_has_its_own_connections() -> None:
+    """Equal lines before and after a new communicator speak of different ones, in one chunk or in several, dense or not."""
+    def lines(comm: int) -> list[str]:
+        return list(job(4, channels=4, comm=comm))
+
+    text = "\n".join([*lines(1), *lines(2), ""])
+    for chunk in (1 << 20, 4096):
+        comms = read(text, chunk=chunk).comms
+        assert len(comms) == 2
+        assert via(comms[0]) == via(comms[1]) and len(via(comms[0])) == 4
+    noise = "".join(f"step {n} loss {n / 7:.3f}\n{line}\n" for n, line in enumerate(text.splitlines()))
+    assert [via(c) for c in read(noise).comms] == [via(c) for c in read(text).comms]

@@ -1,0 +1,82 @@
+"""Lines in which NCCL says that something is wrong: each is kept once, with how often it came."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from gpudoctor.facts.nccl import NcclMessage
+from gpudoctor.model import Evidence
+from gpudoctor.nccl_messages import HARMLESS, Family, classify
+from gpudoctor.parsers.nccl_state import Proc
+from gpudoctor.record import replace
+
+Where = Callable[[], tuple[int, str]]  # line number and text, found only where asked for
+MAX_MESSAGES = 5000  # of one tier: each rank's echo is kept, and none of them takes the place of a cause
+# Lines of level INFO whose words may be a family's; others are never complaints.
+INFO_TELLS = frozenset((b"P2P i", b"Could", b"peer ", b"ncclM", b"Call ", b"socke", b"Faile", b"cuMem", b"Mism", b"NVLin"))
+
+
+def evidence(source: str, spot: tuple[int, str]) -> Evidence:
+    return Evidence(source, f"line {spot[0]}" if spot[0] else "version line", spot[1][:240])
+
+
+class Heard:
+    """A complaint and how often it came."""
+
+    def __init__(self, message: NcclMessage) -> None:
+        self.message = message
+        self.times = 1
+
+
+class Complaints:
+    """All complaints of one source."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._heard: dict[tuple[object, ...], Heard] = {}
+        self._kept: dict[int, int] = {}  # messages by tier
+        self._classified: dict[tuple[str, str | None], tuple[Family, dict[str, str]] | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._heard)
+
+    def hear(self, level: str, proc: Proc, dev: int | None, file: str | None, message: bytes, where: Where) -> None:
+        """One line; of level INFO only where its words are a known family's."""
+        said = message.decode("utf-8", "replace")
+        text = said.strip()
+        shape = (re.sub(r"\d+", "0", text[:200]), file)
+        if shape in self._classified and self._classified[shape] is None:
+            found = None
+        else:
+            found = classify(said[:1000], file)
+            if len(self._classified) < 5000:
+                self._classified[shape] = found
+        if found is None and level == "INFO":
+            return
+        family, fields = found if found is not None else (None, {})
+        key = (family.id if family else text[:120], id(proc), dev, file, tuple(sorted(fields.items())) if family else ())
+        if key in self._heard:
+            self._heard[key].times += 1
+        elif self._kept.get(tier := family.tier if family else HARMLESS, 0) < MAX_MESSAGES:
+            self._kept[tier] = self._kept.get(tier, 0) + 1
+            spot = where()
+            message_ = NcclMessage(
+                family=family.id if family else "unknown",
+                slug=family.slug if family else None,
+                tier=tier,
+                text=text,
+                source=self.source,
+                line=spot[0],
+                level=level,
+                host=proc.host,
+                pid=proc.pid,
+                dev=dev,
+                file=file,
+                fields=fields,
+                origin={"*": evidence(self.source, spot)},
+            )
+            self._heard[key] = Heard(message_)
+
+    def messages(self) -> tuple[NcclMessage, ...]:
+        return tuple(replace(h.message, times=h.times) for h in self._heard.values())

@@ -1,0 +1,67 @@
+"""NCCL lines of numbers: channel counts, what its search found, the topology it saw, how long the start took."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from gpudoctor.parsers.nccl_complaints import Where
+from gpudoctor.parsers.nccl_process import Seen
+from gpudoctor.parsers.nccl_state import Proc
+
+_CHANNELS = re.compile(rb"(\d+) coll channels, (?:\d+ collnet channels, )?(?:(\d+) nvls channels, )?(\d+) p2p channels")
+_PATTERN = re.compile(
+    rb"Pattern (\d+), crossNic \d+, nChannels (\d+), (?:bw|speed) ([\d.]+)/([\d.]+), (?:nvlink \d+, )?type (\w+)/(\w+), sameChannels"
+)
+_SYSTEM_NVL = re.compile(rb"\+ NVL\[ *([\d.]+)\] - ")
+_PATHS = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(\d+/ *([\d.]+)/(\w+)\)")
+_PATHS_OF = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) :")
+_TIMINGS = re.compile(rb"Init timings(?: - \w+)?: rank (\d+) nranks (\d+) total ([\d.]+) \(([^)]*)\)")
+_PART = re.compile(rb"(\w+) (\d+\.\d+)")
+
+
+def figures(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
+    """Lines of numbers: channel counts, topology and path dumps."""
+    if b" coll channels" in message:
+        found = _CHANNELS.match(message)
+        comm = proc.current
+        if found is not None:
+            proc.channels = (int(found[1]), int(found[2]) if found[2] else None, int(found[3]))
+            if comm is not None and comm.channels is None:
+                comm.channels = proc.channels
+    elif message.startswith(b"GPU/"):
+        of = _PATHS_OF.match(message)
+        if of is not None and not proc.paths_full():
+            for other, bandwidth, kind in _PATHS.findall(message):
+                proc.path(of[1], other, bandwidth, kind)
+                if kind in (b"PHB", b"SYS"):
+                    seen.note("path " + kind.decode(), where)
+    elif b"NVL[" in message:
+        nvl = _SYSTEM_NVL.search(message)
+        if nvl is not None:
+            proc.nvlink_gbs = max(proc.nvlink_gbs or 0.0, float(nvl[1]))
+
+
+def _pattern(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
+    found = _PATTERN.match(message)
+    if found is not None:
+        proc.graph(found.groups())
+        seen.note(f"graph {int(found[1])}", where)
+
+
+def _timings(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
+    found = _TIMINGS.match(message)
+    if found is None or proc.current is None:
+        return
+    comm = proc.of_rank(int(found[1]), int(found[2])) or proc.current
+    comm.init_seconds = float(found[3])
+    comm.init_parts = tuple((name.decode(), float(value)) for name, value in _PART.findall(found[4]))
+
+
+def _nvls(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
+    if message.startswith(b"NVLS comm ") and proc.current is not None:
+        proc.current.nvls = True
+
+
+# By the first characters of the message.
+READERS: dict[bytes, Callable[[Proc, bytes, Seen, Where], None]] = {b"Patte": _pattern, b"Init ": _timings, b"NVLS ": _nvls}
