@@ -11,7 +11,7 @@ from typing import Any
 from gpudoctor.facts.base import Fact
 from gpudoctor.facts.gpu import Gpu, Gpus, LinkSample
 from gpudoctor.facts.pci import PciDevice, PciTree
-from gpudoctor.facts.system import Platform, PlatformEntry
+from gpudoctor.facts.system import Grant, GrantEntry, Platform, PlatformEntry
 from gpudoctor.facts.topology import Pair, Pairs
 from gpudoctor.record import replace
 from tests.support import HERE
@@ -183,3 +183,16 @@ def host(
             near = "PIX" if switches and low % switches == high % switches else "NODE"
             pairs.append(Pair(a=low, b=high, path=path or near, origin=HERE))
     return Host(listed, devices, pairs)
+
+
+def bus(count: int = 2, **fields: Any) -> PciTree:
+    """The bus alone, with the same said of every GPU on it: a driver bound or not."""
+    made = host(gpus=count)
+    for gpu in range(count):
+        made.set(made.bdf(gpu), **fields)
+    return PciTree(tuple(made.devices.values()), complete=True)
+
+
+def granted(*minors: int, unopenable: tuple[int, ...] = ()) -> Grant:
+    """The device nodes at hand, and those of them that may not be opened."""
+    return Grant(GrantEntry(device_nodes=minors, unopenable=unopenable, origin=HERE))

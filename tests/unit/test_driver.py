@@ -8,8 +8,6 @@ from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import (
-    Grant,
-    GrantEntry,
     Modules,
     Outcome,
     Outcomes,
@@ -17,7 +15,7 @@ from gpudoctor.facts.system import (
     PlatformEntry,
 )
 from gpudoctor.model import CannotTell, Evidence, Finding
-from tests.builders import host
+from tests.builders import bus, granted, host
 from tests.support import HERE, check
 
 PROOF = Evidence("lsmod", "line 1", "Module")
@@ -29,18 +27,6 @@ def failing(words):
 
 def ended(probe, status, **more):
     return Outcome(probe=probe, argv=("nvidia-smi", "-q", "-x"), status=status, origin=HERE, **more)
-
-
-def granted(*minors, unopenable=()):
-    return Grant(GrantEntry(device_nodes=minors, unopenable=unopenable, origin=HERE))
-
-
-def bus(count=2, **fields):
-    """Only the bus, with a driver bound (or not) to every GPU."""
-    made = host(gpus=count)
-    for gpu in range(count):
-        made.set(made.bdf(gpu), **fields)
-    return PciTree(tuple(made.devices.values()), complete=True)
 
 
 def driver_word(*facts, recorded=True):

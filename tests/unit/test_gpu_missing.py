@@ -3,23 +3,10 @@ import pytest
 from gpudoctor.checkers.gpu_missing import GpuMissing
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.kernel import KernelEvent, KernelLog
-from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.system import Grant, GrantEntry, Platform, PlatformEntry
 from gpudoctor.model import CannotTell
-from tests.builders import host
+from tests.builders import bus, granted, host
 from tests.support import HERE, check, findings
-
-
-def granted(*minors, unopenable=()):
-    return Grant(GrantEntry(device_nodes=minors, unopenable=unopenable, origin=HERE))
-
-
-def bus(count=2, **fields):
-    """Only the bus, with a driver bound (or not) to every GPU."""
-    made = host(gpus=count)
-    for gpu in range(count):
-        made.set(made.bdf(gpu), **fields)
-    return PciTree(tuple(made.devices.values()), complete=True)
 
 
 def unknown(said, slug):
