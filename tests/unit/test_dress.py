@@ -184,3 +184,13 @@ def test_a_clipped_matrix_says_nothing_else(width):
         assert columns <= {"GPU0", "GPU1", "GPU2", "NIC0"}
     for key, values in said(sections).items():
         assert all(v is None or v == w for v, w in zip(values, whole[key], strict=True)), (key, values)
+
+
+def test_one_string_of_many_lines_with_a_log_in_it() -> None:
+    """A message body as JSON holds it: words of a log in it do not keep the listing from being read."""
+    body = (
+        "My machine:\\n41:00.0 3D controller: NVIDIA Corporation Device 20f5 (rev a1)\\n\\t\\tLnkSta:\\tSpeed 16GT/s, Width x8\\n"
+        "and the log:\\n[ 9.1] NVRM: Xid (PCI:0000:41:00): 79, pid=1, GPU has fallen off the bus.\\n"
+    )
+    kinds = [s.kind for s in recognise('{"body": "' + body + '"}\n')]
+    assert sorted(kinds) == ["kernel-log", "lspci"]
