@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpudoctor.read.dress import Shape, pieces, undress, without_markup
 from gpudoctor.read.formats import Compiled, any_of, compiled
 from gpudoctor.read.section import Line, Section
-from gpudoctor.read.shapes import Shapes
+from gpudoctor.read.sift import Sieve, Sifted
 from gpudoctor.read.text import Passing, label_of, lines_of, strip_prefixes
 
 if TYPE_CHECKING:
@@ -86,7 +86,6 @@ class Recogniser(Passing):
         self._formats = compiled()
         telling = any_of(self._formats, more=(_PROMPT_HINT,))
         self._telling = re.compile(telling)
-        self._telling_bytes = re.compile(telling.encode())
         self._open: dict[str | None, _Open] = {}
         self._scattered: dict[tuple[str, str | None], _Open] = {}
         self._shape: Shape | None = None  # what the open block's lines wear
@@ -96,36 +95,35 @@ class Recogniser(Passing):
         self._after: _Open | None = None  # which scattered section the next lines go with
         self._left = 0
         self._nccl: NcclBulk | None = None
-        self._shapes = Shapes(self._telling_bytes)
-        self._passed = 0  # line ends in chunks before NCCL's first line
+        self._sieve = Sieve(telling.encode())
+        self._sifted = Sifted(0, [], [])  # of the last chunk
+        self._passed = 0  # line ends in all chunks
 
     def marks(self, chunk: bytes) -> Iterable[int]:
         """Places in a chunk of whole lines where something known may begin. NCCL's own lines are read in passing."""
-        yield from self._shapes.places(chunk, self._besides_nccl(chunk))
+        self._sifted = sifted = self._sieve.sift(chunk)
+        if sifted.nccl:
+            self._of_nccl().take(chunk, sifted.nccl, self._passed)
+        self._passed += sifted.line_ends
+        return sifted.places
 
-    def _besides_nccl(self, chunk: bytes) -> list[tuple[int, int]]:
+    def line_ends(self, chunk: bytes) -> int:
+        return self._sifted.line_ends
+
+    def _of_nccl(self) -> NcclBulk:
         if self._nccl is None:
-            if b"NCCL " not in chunk:
-                self._passed += chunk.count(b"\n")
-                return [(0, len(chunk))]
-            self._begin_nccl()
-        return self._nccl.take(chunk)  # type: ignore[union-attr]
+            from gpudoctor.read.nccl_bulk import NcclBulk  # only where there is such a line
 
-    def _begin_nccl(self) -> None:
-        from gpudoctor.read.nccl_bulk import NcclBulk  # only where there is such a line
-
-        self._nccl = NcclBulk(self.source, lambda lines: self._telling_bytes.search(lines) is not None)
-        self._nccl.newlines = self._passed
+            self._nccl = NcclBulk(self.source)
+        return self._nccl
 
     def _by_nccl(self, line: Line) -> bool:
         """Is the line NCCL's own? One that came in no chunk (the last, without its end) is read now."""
         if "NCCL " not in line.text:
             return False
-        if line.number > (self._nccl.newlines if self._nccl is not None else self._passed):
-            if self._nccl is None:
-                self._begin_nccl()
-            self._nccl.line(line)  # type: ignore[union-attr]
-        from gpudoctor.read.nccl_bulk import is_nccl
+        if line.number > self._passed:
+            self._of_nccl().line(line)
+        from gpudoctor.read.nccl_cut import is_nccl
 
         return is_nccl(line.text)
 
