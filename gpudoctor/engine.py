@@ -26,7 +26,11 @@ class _Tally:
 
 
 def run(
-    plugins: Plugins, hosts: Sequence[FactStore], select: Iterable[str] = (), ignore: Iterable[str] = (), debug: bool = False
+    plugins: Plugins,
+    hosts: Sequence[FactStore],
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    debug: bool = False,
 ) -> tuple[CheckResult, ...]:
     """One result per selected code of the catalogue, in code order.
 

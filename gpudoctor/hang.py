@@ -97,7 +97,9 @@ def _judge(table: Table, world: int | None, heard: set[int], watchdog: Watchdog 
     members = table.members
     if members is None and world is not None and table.overall and _is_default(table):
         members = tuple(range(world))
-    kind, suspects, confidence = _suspects(views, waiting, numbers, members, heard, _named_by_torch(watchdog, seq, table, run))
+    kind, suspects, confidence = _suspects(
+        views, waiting, numbers, members, heard, _named_by_torch(watchdog, seq, table, run)
+    )
     inside = [v for v in waiting if v.rank not in suspects] or waiting
     first = next((v for v in inside if v.signature is not None), inside[0])
     return Hang(

@@ -10,7 +10,16 @@ from gpudoctor.model import Evidence
 
 # Collectives in which every rank must give the same sizes; elsewhere a root, or uneven parts, may differ.
 _EVEN = frozenset(
-    ("allreduce", "reduce", "broadcast", "allgather", "allgatherbase", "reducescatter", "reducescatterbase", "allreducecoalesced")
+    (
+        "allreduce",
+        "reduce",
+        "broadcast",
+        "allgather",
+        "allgatherbase",
+        "reducescatter",
+        "reducescatterbase",
+        "allreducecoalesced",
+    )
 )
 
 
@@ -23,7 +32,9 @@ class Signature(NamedTuple):
 
     def fits(self, other: Signature) -> bool:
         same = self.op is None or other.op is None or _plain(self.op) == _plain(other.op)
-        return same and (self.source != other.source or self.sizes is None or other.sizes is None or self.sizes == other.sizes)
+        return same and (
+            self.source != other.source or self.sizes is None or other.sizes is None or self.sizes == other.sizes
+        )
 
 
 class View(NamedTuple):
@@ -136,7 +147,13 @@ def _of_dump(rank: int, status: GroupStatus, calls: list[Call]) -> View:
     shown = first or last
     return View(
         rank=rank,
-        enqueued=status.last_enqueued if status.last_enqueued is not None else last.seq if last else 0 if status.name else None,
+        enqueued=status.last_enqueued
+        if status.last_enqueued is not None
+        else last.seq
+        if last
+        else 0
+        if status.name
+        else None,
         completed=status.last_completed,
         waits_in=first.seq if first else None,
         waited_ms=None,

@@ -107,7 +107,9 @@ def _unread(store: FactStore) -> list[Missing]:
                         out.append(Missing(f"the path of pair {low}-{high}", "no source gave it", Pairs.hint, True))
     for gpu in gpus:
         if not gpu.c2c and (gpu.width is None or gpu.speed_gts is None):
-            out.append(Missing(f"the PCIe link of {gpu.label}", "neither driver nor sysfs gave it", "nvidia-smi -q -x", True))
+            out.append(
+                Missing(f"the PCIe link of {gpu.label}", "neither driver nor sysfs gave it", "nvidia-smi -q -x", True)
+            )
     return out
 
 

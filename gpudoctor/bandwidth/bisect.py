@@ -21,10 +21,14 @@ LEAST_S = 5.0  # left until the deadline: too little for another run
 class Bisect:
     """Runs the variations. `trials` has every one, in the order in which they were made."""
 
-    def __init__(self, engine: Engine, work: Work, site: Site, before_gbs: float, progress: Progress, allow_p2p: bool) -> None:
+    def __init__(
+        self, engine: Engine, work: Work, site: Site, before_gbs: float, progress: Progress, allow_p2p: bool
+    ) -> None:
         top = max(work.sizes)
         sizes = tuple(s for s in (SHORT if work.backend == "nccl" else work.sizes[-3:]) if s <= top) or work.sizes[-1:]
-        self.work = replace(work, sizes=sizes, repeats=1, rounds=10, seconds=SHORT_S, host_copies=False, proof=False, pairs=())
+        self.work = replace(
+            work, sizes=sizes, repeats=1, rounds=10, seconds=SHORT_S, host_copies=False, proof=False, pairs=()
+        )
         self.engine = engine
         self.site = site
         self.before = before_gbs
@@ -49,14 +53,21 @@ class Bisect:
         words = "peer to peer off"
         reached, why = self._measure(words, Change(put={"NCCL_P2P_DISABLE": "1", **self.site.kept()}))
         said = why or (f"the run works, at {reached:.4g} GB/s" if reached is not None else "the run works")
-        return (Trial(what=words, after_gbs=reached, why_not=why, origin={"*": Evidence("gpudoctor bandwidth", words, said)}),)
+        return (
+            Trial(
+                what=words, after_gbs=reached, why_not=why, origin={"*": Evidence("gpudoctor bandwidth", words, said)}
+            ),
+        )
 
     def _settings(self, tried: list[Setting]) -> float:
         """All of them away at once; if that helps, which one. Returns the best level reached."""
         if not tried:
             return self.before
         if len(tried) > 1:
-            clean = self._try("clean environment (without " + ", ".join(s.name for s in tried) + ")", self.site.without(s.name for s in tried))
+            clean = self._try(
+                "clean environment (without " + ", ".join(s.name for s in tried) + ")",
+                self.site.without(s.name for s in tried),
+            )
             if clean is None or clean < self.before * TELLING:
                 return clean or self.before
         else:
@@ -76,7 +87,9 @@ class Bisect:
         """Without this setting alone."""
         change = self.site.without((setting.name,))
         reached, why = self._measure(f"without {setting.name}", change)
-        culprit = reached is not None and reached >= self.before * TELLING and (clean is None or reached >= clean * NEARLY)
+        culprit = (
+            reached is not None and reached >= self.before * TELLING and (clean is None or reached >= clean * NEARLY)
+        )
         self._say(setting, reached, culprit, why)
         return reached
 
@@ -107,16 +120,28 @@ class Bisect:
             if forbidden:
                 self.trials.append(Trial(what="peer to peer at every distance", why_not="off in a file of this site: tried with --allow-p2p only"))
             else:
-                changes.append(("peer to peer at every distance", {"NCCL_P2P_DISABLE": "0", "NCCL_P2P_LEVEL": "SYS"}, False))
+                changes.append(
+                    ("peer to peer at every distance", {"NCCL_P2P_DISABLE": "0", "NCCL_P2P_LEVEL": "SYS"}, False)
+                )
             changes.append(("shared memory off", {"NCCL_SHM_DISABLE": "1"}, False))
         changes.append(("every CPU of this host allowed", {}, True))
         for words, put, all_cpus in changes:
-            self._try(words, Change(put={**base.put, **put, **self.site.kept()}, unset=tuple(n for n in base.unset if n not in put)), all_cpus)
+            self._try(
+                words,
+                Change(put={**base.put, **put, **self.site.kept()}, unset=tuple(n for n in base.unset if n not in put)),
+                all_cpus,
+            )
 
     def _try(self, words: str, change: Change, all_cpus: bool = False) -> float | None:
         reached, why = self._measure(words, change, all_cpus)
         self.trials.append(
-            Trial(what=words, before_gbs=self.before, after_gbs=reached, why_not=why, origin=self._origin(words, reached, why))
+            Trial(
+                what=words,
+                before_gbs=self.before,
+                after_gbs=reached,
+                why_not=why,
+                origin=self._origin(words, reached, why),
+            )
         )
         return reached
 
@@ -126,7 +151,9 @@ class Bisect:
         self.progress(f"trying {words}", 0.0)
         settings = {n: v for n, v in {**self.work.settings, **change.put}.items() if n not in change.unset}
         # Peer to peer that this run brings back was not proven by the first one.
-        proof = self.work.backend == "nccl" and self.site.p2p_off() and any(n in P2P for n in (*change.put, *change.unset))
+        proof = (
+            self.work.backend == "nccl" and self.site.p2p_off() and any(n in P2P for n in (*change.put, *change.unset))
+        )
         work = replace(self.work, set=change.put, unset=change.unset, all_cpus=all_cpus, settings=settings, proof=proof)
         measured: Measured = self.engine.run(work, lambda stage, share: self.progress(f"trying {words}", share))
         if measured.stopped is not None:
@@ -139,15 +166,27 @@ class Bisect:
         return run.plateau_busbw_gbs, None
 
     def _say(
-        self, setting: Setting, after: float | None = None, culprit: bool = False, why_not: str | None = None, beside: str = ""
+        self,
+        setting: Setting,
+        after: float | None = None,
+        culprit: bool = False,
+        why_not: str | None = None,
+        beside: str = "",
     ) -> None:
         words = f"without {setting.name}={setting.value}{beside}"
         spot = setting.at("value")
         evidence = Evidence(spot.source, spot.where, f"{place(setting)}: " + _outcome(self.before, after, why_not))
         self.trials.append(
             Trial(
-                what=words, before_gbs=self.before, after_gbs=after, name=setting.name, scope=setting.scope, value=setting.value,
-                culprit=culprit, why_not=why_not, origin={"*": evidence},
+                what=words,
+                before_gbs=self.before,
+                after_gbs=after,
+                name=setting.name,
+                scope=setting.scope,
+                value=setting.value,
+                culprit=culprit,
+                why_not=why_not,
+                origin={"*": evidence},
             )  # fmt: skip
         )
 

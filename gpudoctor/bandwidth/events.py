@@ -127,7 +127,9 @@ class Heard:
     def _share(self) -> float:
         places = {(r["task"], r["size"], r["in_place"]) for r in self.rows}
         groups = max(1, sum(len(groups) for groups in self.work.pairs))
-        ways = 1 if self.work.backend == "gloo" and self.work.collective != "all_gather" else 2  # in place and out of it
+        ways = (
+            1 if self.work.backend == "gloo" and self.work.collective != "all_gather" else 2
+        )  # in place and out of it
         return len(places) / max(1, ways * len(self.work.sizes) * groups)
 
     def result(self, log: bytes, engine: str, seconds: float, errors: str, last: str | None) -> Measured:
@@ -178,7 +180,9 @@ class Heard:
         work = self.work
         world = len(work.targets)
         finished = len([1 for rank, task in self.done if task == "0.0"]) == world and not any(self.exits.values())
-        rows = event_rows([r for r in self.rows if r["task"] == "0.0"], work.collective, world) if not work.pairs else ()
+        rows = (
+            event_rows([r for r in self.rows if r["task"] == "0.0"], work.collective, world) if not work.pairs else ()
+        )
         mangled = any(p.get("wrong_written") or p.get("wrong_read") for p in self.proofs)
         wrong = True if mangled else any(r.wrong_in or r.wrong_out for r in rows) if rows else None
         return BandwidthRun(
@@ -217,7 +221,9 @@ class Heard:
 
     def _peer_rates(self, label: str) -> tuple[PairRate, ...]:
         return tuple(
-            self._pair(p["a"], p["b"], round(p["copy_gbs"], 1), "copy write", label) for p in self.proofs if p.get("copy_gbs")
+            self._pair(p["a"], p["b"], round(p["copy_gbs"], 1), "copy write", label)
+            for p in self.proofs
+            if p.get("copy_gbs")
         )
 
     def _pair(self, low: int, high: int, rate: float, what: str, label: str) -> PairRate:

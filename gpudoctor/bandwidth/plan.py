@@ -71,7 +71,10 @@ def targets(words: str, gpus: Gpus, grant: Grant | None) -> tuple[Target, ...]:
         raise Unusable(f"{words!r} names no GPU")
     if len({id(g) for g in chosen}) < len(chosen):
         raise Unusable(f"{words!r} names a GPU twice")
-    return tuple(Target(index=g.index if g.index is not None else at, uuid=g.uuid, bdf=g.bdf, name=g.name) for at, g in enumerate(chosen))
+    return tuple(
+        Target(index=g.index if g.index is not None else at, uuid=g.uuid, bdf=g.bdf, name=g.name)
+        for at, g in enumerate(chosen)
+    )
 
 
 def granted(gpus: Gpus, grant: Grant | None) -> list[Gpu]:

@@ -48,7 +48,9 @@ def candidates(environ: Mapping[str, str]) -> list[str]:
 def has_torch(python: str, environ: Mapping[str, str]) -> bool:
     """Asks without importing it, which takes seconds."""
     try:
-        done = subprocess.run((python, "-c", _ASK), env=dict(environ), capture_output=True, stdin=subprocess.DEVNULL, timeout=_ASK_S)
+        done = subprocess.run(
+            (python, "-c", _ASK), env=dict(environ), capture_output=True, stdin=subprocess.DEVNULL, timeout=_ASK_S
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0

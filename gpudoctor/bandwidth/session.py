@@ -60,7 +60,9 @@ class NotStarted(Exception):
 class Session:
     """Everything of one call. Close it: it holds child processes."""
 
-    def __init__(self, options: Options, environ: Mapping[str, str], folder: str, until: float, progress: Progress) -> None:
+    def __init__(
+        self, options: Options, environ: Mapping[str, str], folder: str, until: float, progress: Progress
+    ) -> None:
         self.options = options
         self.environ = dict(environ)
         self.folder = folder
@@ -135,11 +137,17 @@ class Session:
         chosen = {t.bdf: t for t in self.targets if t.bdf}
         busy = []
         for process in store.get(Jobs) or ():
-            held = [chosen[b].label for b in (process.gpus or ((process.gpu_bdf,) if process.gpu_bdf else ())) if b in chosen]
+            held = [
+                chosen[b].label
+                for b in (process.gpus or ((process.gpu_bdf,) if process.gpu_bdf else ()))
+                if b in chosen
+            ]
             # A process that has ended since holds nothing; one of another PID namespace was never to be seen here.
             gone = process.unreadable is None and not os.path.exists(f"/proc/{process.pid}")
             if held and not gone:
-                busy.append(f"process {process.pid}" + (f" ({process.name})" if process.name else "") + f" on {', '.join(held)}")
+                busy.append(
+                    f"process {process.pid}" + (f" ({process.name})" if process.name else "") + f" on {', '.join(held)}"
+                )
         if busy:
             raise NotStarted(
                 "GPUs that nobody uses", f"{'; '.join(busy[:6])}: wait for the end, choose others with --gpus, or measure beside it with --force"
@@ -174,7 +182,11 @@ class Session:
         self.engine_s = time.monotonic() - self.began
         if ranks == 1:
             self.notes.append("one GPU: there is nothing to measure between GPUs")
-        rounds = plan.rounds_of_pairs(self.targets, store.get(Pairs) if store is not None else None) if options.pairs and ranks > 2 else ()
+        rounds = (
+            plan.rounds_of_pairs(self.targets, store.get(Pairs) if store is not None else None)
+            if options.pairs and ranks > 2
+            else ()
+        )
         if (self.torch is not self.engine or ranks == 1) and (work.host_copies or work.proof):
             self._beside(replace(work, pairs=rounds))
             work = replace(work, host_copies=False, proof=False)
@@ -186,7 +198,8 @@ class Session:
                 self._keep(
                     self.engine.run(
                         # The ring's neighbours are proven; pairs across it are not.
-                        replace(work, pairs=rounds, sizes=some, repeats=1, seconds=PAIRS_S, host_copies=False), self.progress
+                        replace(work, pairs=rounds, sizes=some, repeats=1, seconds=PAIRS_S, host_copies=False),
+                        self.progress,
                     )
                 )
         self.notes += [n for m in (self.measured, *self.parts) for n in m.notes if n not in self.notes]
@@ -235,14 +248,22 @@ class Session:
         run = self.missed
         if run is None or self.work is None or self.engine is None:
             return
-        search = Bisect(self.engine, self.work, self.site, run.plateau_busbw_gbs or 0.0, self.progress, self.options.allow_p2p)
+        search = Bisect(
+            self.engine, self.work, self.site, run.plateau_busbw_gbs or 0.0, self.progress, self.options.allow_p2p
+        )
         self.trials = Trials(search.run())
         self.notes += telling(self.trials)
 
     def after_failure(self) -> None:
         """A run that hung, crashed or returned wrong data, once more without peer to peer."""
         run = self.measured.run or next((m.run for m in self.parts if m.run is not None), None)
-        if run is None or self.work is None or self.engine is None or self.options.backend != "nccl" or self.site.p2p_off():
+        if (
+            run is None
+            or self.work is None
+            or self.engine is None
+            or self.options.backend != "nccl"
+            or self.site.p2p_off()
+        ):
             return
         search = Bisect(self.engine, self.work, self.site, 0.0, self.progress, self.options.allow_p2p)
         self.trials = Trials(search.after_failure())

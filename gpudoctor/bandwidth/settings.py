@@ -16,7 +16,15 @@ from gpudoctor.record import KeyedRecord
 # NVLink multicast is the site's decision: in-switch reduction can take the GPUs of a shared host down. What switches it
 # off stays set in every child, whatever else is taken away.
 KEPT = ("NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS")
-_NOT_TRIED = ("NCCL_DEBUG", "NCCL_CONF_FILE", "NCCL_TESTS_", "NCCL_TOPO_DUMP", "NCCL_GRAPH_DUMP", "NCCL_NVLS_", "NCCL_VERSION")
+_NOT_TRIED = (
+    "NCCL_DEBUG",
+    "NCCL_CONF_FILE",
+    "NCCL_TESTS_",
+    "NCCL_TOPO_DUMP",
+    "NCCL_GRAPH_DUMP",
+    "NCCL_NVLS_",
+    "NCCL_VERSION",
+)
 P2P = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
 # Words for which an empty value is no default: NCCL then finds no algorithm, no network, no file.
 _WORDS = (
@@ -41,7 +49,8 @@ class Site:
         given = tuple(s for s in settings or () if s.name.startswith("NCCL_") or s.name in KEPT)
         known = {s.name: s for s in given if s.scope == "environment" and environ.get(s.name) == s.value}
         own = tuple(
-            known.get(n) or Setting(name=n, value=v, scope="environment", origin={"*": Evidence("environment", n, f"{n}={v}")})
+            known.get(n)
+            or Setting(name=n, value=v, scope="environment", origin={"*": Evidence("environment", n, f"{n}={v}")})
             for n, v in sorted(environ.items())
             if n.startswith("NCCL_") or n in KEPT
         )
@@ -64,7 +73,11 @@ class Site:
     def kept_words(self) -> tuple[str, ...]:
         """For the report: which of these hold in-switch reduction off, and what that means."""
         values = self.kept()
-        off = [f"{n}={v}" for n, v in values.items() if (v.strip() == "0") == (n == "NCCL_NVLS_ENABLE") and v.strip() in ("0", "1")]
+        off = [
+            f"{n}={v}"
+            for n, v in values.items()
+            if (v.strip() == "0") == (n == "NCCL_NVLS_ENABLE") and v.strip() in ("0", "1")
+        ]
         if not off:
             return ()
         return (
@@ -88,13 +101,17 @@ class Site:
     def p2p_off(self) -> bool:
         """Does any setting in force switch peer to peer off altogether?"""
         disable, level = (self.effective.get(name) for name in P2P)
-        return (disable is not None and strtol(disable.value) == 1) or (level is not None and level_of(level.value) == "LOC")
+        return (disable is not None and strtol(disable.value) == 1) or (
+            level is not None and level_of(level.value) == "LOC"
+        )
 
     def why_not(self, setting: Setting, allow_p2p: bool) -> str | None:
         """Why a run without this setting cannot or must not be made; None where it can."""
         if setting.name in P2P and not allow_p2p and self.p2p_off_by_site() is not None:
             return "peer to peer is off in a file of this site, perhaps because it hangs here: tried with --allow-p2p only"
-        if setting.name in _WORDS and any(s.name == setting.name and s.scope not in ("environment", _USERS) for s in self.entries):
+        if setting.name in _WORDS and any(
+            s.name == setting.name and s.scope not in ("environment", _USERS) for s in self.entries
+        ):
             return f"a word in {setting.scope} has no value that means the default: take the line out and measure again"
         return None
 

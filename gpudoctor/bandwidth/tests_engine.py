@@ -102,7 +102,9 @@ class TestsEngine:
                 )  # fmt: skip
             )
         engine = last.engine if last is not None else self.name
-        return Measured(pairs=tuple(rates), log=b"".join(logs), notes=tuple(notes), engine=engine, seconds=time.monotonic() - began)
+        return Measured(
+            pairs=tuple(rates), log=b"".join(logs), notes=tuple(notes), engine=engine, seconds=time.monotonic() - began
+        )
 
     def _once(self, work: Work, targets: Sequence[Target], sizes: Sequence[int], progress: Progress) -> Measured:
         program = _program(self.programs, work.collective)
@@ -125,7 +127,14 @@ class TestsEngine:
         elif "CUDA_VISIBLE_DEVICES" not in self.environ:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(str(t.index) for t in targets)
         limit = work.until
-        status, out, hung = self._output(argv, env, limit, work.hang_s, lambda text: progress(_doing(text), _rows(text) / max(1, len(sizes))), work.all_cpus)
+        status, out, hung = self._output(
+            argv,
+            env,
+            limit,
+            work.hang_s,
+            lambda text: progress(_doing(text), _rows(text) / max(1, len(sizes))),
+            work.all_cpus,
+        )
         log = b"".join(_contents(path) for path in sorted(glob(f"{glob_escape(base)}-*.log")))
         said = _CANNOT.search(out)
         if status is None and hung is None or said is not None or status == 127:
@@ -134,7 +143,9 @@ class TestsEngine:
         failures = list(run.failures)
         if hung is not None:
             last = [x for x in log.decode("utf-8", "replace").splitlines() if "NCCL" in x][-1:] or [""]
-            words = f"the run hung and was stopped: {hung}." + (f" NCCL's last line: {last[0].strip()[:300]}" if last[0] else "")
+            words = f"the run hung and was stopped: {hung}." + (
+                f" NCCL's last line: {last[0].strip()[:300]}" if last[0] else ""
+            )
             failures.insert(0, Failure(kind="timeout", text=words))
         elif status and not failures and not run.wrong and not run.below_minimum:
             words = f"ended by signal {-status}" if status < 0 else f"exit status {status}, {_STATUSES.get(status, 'unknown')}"
@@ -166,7 +177,8 @@ class TestsEngine:
             runs = [run for store in intake.stores for run in store.get(Bandwidth) or ()]
             if runs and (runs[0].rows or content is not text):
                 members = tuple(
-                    replace(m, device=t.index, bdf=t.bdf or m.bdf) for m, t in zip(runs[0].members, targets, strict=False)
+                    replace(m, device=t.index, bdf=t.bdf or m.bdf)
+                    for m, t in zip(runs[0].members, targets, strict=False)
                 )  # the program's numbers are those of the GPUs it was shown
                 return replace(runs[0], members=members)
         words = out.strip().splitlines()[-1:] or ["it printed nothing"]
@@ -182,7 +194,11 @@ class TestsEngine:
         all_cpus: bool = False,
     ) -> tuple[int | None, str, str | None]:
         """(exit status, both outputs, why it was stopped). Status None without a reason: it could not be started."""
-        words = ("taskset", "-c", f"0-{(os.cpu_count() or 1) - 1}", *argv) if all_cpus and shutil.which("taskset") else tuple(argv)
+        words = (
+            ("taskset", "-c", f"0-{(os.cpu_count() or 1) - 1}", *argv)
+            if all_cpus and shutil.which("taskset")
+            else tuple(argv)
+        )
         try:
             child = Child(words, env, folder=self.folder)
         except OSError as error:
@@ -197,7 +213,11 @@ class TestsEngine:
                 part = child.read(min(until, began + allowed))
                 quiet_s = time.monotonic() - began
                 if part is None:
-                    why = "the time allowed was over" if time.monotonic() >= until else f"nothing moved for {allowed:.0f} s"
+                    why = (
+                        "the time allowed was over"
+                        if time.monotonic() >= until
+                        else f"nothing moved for {allowed:.0f} s"
+                    )
                     break
                 if not part:
                     break

@@ -56,7 +56,13 @@ def measure(
             session.choose()
             progress("looking at the host", 0.0)
             intake = _looked(options, snapshots, until, look)
-            session.aim(intake.stores[0] if options.backend == "nccl" and intake.stores else None if options.backend == "gloo" else FactStore(None, ()))
+            session.aim(
+                intake.stores[0]
+                if options.backend == "nccl" and intake.stores
+                else None
+                if options.backend == "gloo"
+                else FactStore(None, ())
+            )
             session.run(intake.stores[0] if intake.stores else None)
         except NotStarted as stop:
             return _not_started(session, stop, snapshots, plugins, fail_on, time.monotonic() - began)
@@ -93,7 +99,9 @@ def _facts(session: Session, snapshots: list[Any], wanted: Wanted) -> tuple[Inta
         mine = FactStore(host, ())
         stores.append(mine)
     session.put_facts(mine, wanted)
-    return replace(intake, stores=(mine, *(s for s in stores if s is not mine)), recognised=intake.recognised + 1, unknown=()), mine
+    return replace(
+        intake, stores=(mine, *(s for s in stores if s is not mine)), recognised=intake.recognised + 1, unknown=()
+    ), mine
 
 
 def _judged(
@@ -111,7 +119,13 @@ def _judged(
     def report_of(select: tuple[str, ...]) -> Report:
         known = {c.slug for c in plugins.causes}
         return judge(
-            intake, plugins, source, select=[s for s in select if s in known], fail_on=fail_on, seconds=time.monotonic() - began, notes=notes
+            intake,
+            plugins,
+            source,
+            select=[s for s in select if s in known],
+            fail_on=fail_on,
+            seconds=time.monotonic() - began,
+            notes=notes,
         )
 
     report = report_of(OWN)
@@ -119,7 +133,9 @@ def _judged(
         low = any(r.findings for r in report.results if r.slug in ("busbw-low", "pair-slow"))
         if low and session.options.bisect:
             session.bisect()
-        elif session.options.bisect and any(r.findings for r in report.results if r.slug in ("bandwidth-failed", "wrong-results")):
+        elif session.options.bisect and any(
+            r.findings for r in report.results if r.slug in ("bandwidth-failed", "wrong-results")
+        ):
             session.after_failure()
         if session.trials is not None:
             store.put(session.trials)
@@ -196,7 +212,11 @@ def _concluded(report: Report, open_: Missing | None, fail_on: str, looked: bool
     """The verdict of a measurement: what a `check` needs and did not get does not keep it from being judged."""
     findings = [f for r in report.results for f in r.findings]
     bad = any(severity_rank(f.severity) <= severity_rank(fail_on) for f in findings)
-    broken = [m for m in report.missing if m.needed and any(m.fact == f"the check {r.slug}" for r in report.results if r.status == BROKEN)]
+    broken = [
+        m
+        for m in report.missing
+        if m.needed and any(m.fact == f"the check {r.slug}" for r in report.results if r.status == BROKEN)
+    ]
     needed = [*broken, *([open_] if open_ is not None else [])]
     verdict = "fail" if bad else "unknown" if needed else "pass"
     # What a look at the host did not find matters only where something is to be explained.

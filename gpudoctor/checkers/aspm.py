@@ -45,7 +45,11 @@ class AspmEnabled(BaseChecker):
                 yield _finding(link, asleep, policy, _errors(path, facts.get(KernelLog)))
             elif not awake:
                 denied = any(d.access_denied for d in path)
-                reason = "lspci without root does not show it" if denied else "the link control registers are not in the input"
+                reason = (
+                    "lspci without root does not show it"
+                    if denied
+                    else "the link control registers are not in the input"
+                )
                 yield CannotTell("aspm", reason, link.subject)
         strays = [d for d in facts[PciTree] if d.bdf is None and d.aspm_enabled and d.class_code is None]
         strays = [d for d in strays if not any(link.card is d for link in links)]

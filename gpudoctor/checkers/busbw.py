@@ -71,7 +71,13 @@ def around_of(facts: FactView | FactStore) -> Around:
 def what(run: BandwidthRun, group: Group) -> str:
     """`all_reduce over 2 x NVIDIA H200 (NV18)`."""
     who = group.name or "GPU" + ("s" if run.nranks != 1 else "")
-    count = f"{run.nranks} x " if run.nranks is not None and group.name else f"{run.nranks} " if run.nranks is not None else ""
+    count = (
+        f"{run.nranks} x "
+        if run.nranks is not None and group.name
+        else f"{run.nranks} "
+        if run.nranks is not None
+        else ""
+    )
     return f"{run.collective or 'a collective'} over {count}{who}" + (f" ({group.link})" if group.link and group.observed else "")
 
 
@@ -96,7 +102,9 @@ def _finding(run: BandwidthRun, group: Group, verdict: Verdict, used: Opinion) -
     severity = verdict.severity if group.observed or used.kind in ("limit", "baseline", "graph") else WARNING
     certain = severity == verdict.severity and group.observed
     others = [
-        f"{o.words}: {o.gbs:.4g} GB/s" for o in verdict.opinions if o.kind != used.kind and o.gbs is not None and o.why_not is None
+        f"{o.words}: {o.gbs:.4g} GB/s"
+        for o in verdict.opinions
+        if o.kind != used.kind and o.gbs is not None and o.why_not is None
     ]
     also = f" Beside it: {'; '.join(others)}." if others else ""
     return Finding(

@@ -68,10 +68,26 @@ def _findings(hang: Hang, found: tuple[Hang, ...], processes: Mapping[int, NcclP
         for rank in hang.suspects:
             steps = _steps(hang, rank, processes.get(rank), dumps)
             yield Finding(
-                slug, ERROR, f"rank:{rank}", message + _stood(hang, rank), _evidence(hang, (rank,)), hang.confidence, cost, steps
+                slug,
+                ERROR,
+                f"rank:{rank}",
+                message + _stood(hang, rank),
+                _evidence(hang, (rank,)),
+                hang.confidence,
+                cost,
+                steps,
             )
         return
-    yield Finding(slug, ERROR, "host", message, _evidence(hang, hang.suspects), hang.confidence, cost, _steps(hang, None, None, dumps))
+    yield Finding(
+        slug,
+        ERROR,
+        "host",
+        message,
+        _evidence(hang, hang.suspects),
+        hang.confidence,
+        cost,
+        _steps(hang, None, None, dumps),
+    )
 
 
 def _ranks(ranks: Iterable[int], hang: Hang) -> str:
@@ -133,7 +149,9 @@ def _calls(hang: Hang) -> str:
     by_call: dict[str, list[int]] = {}
     for rank, view in hang.views.items():
         if view.signature is not None and view.waits_in == hang.seq:
-            words = (view.signature.op or "a collective") + (f" of {view.signature.sizes}" if view.signature.sizes else "")
+            words = (view.signature.op or "a collective") + (
+                f" of {view.signature.sizes}" if view.signature.sizes else ""
+            )
             by_call.setdefault(words, []).append(rank)
     shown = sorted(by_call.items(), key=lambda item: -len(item[1]))
     parts = [f"rank{'s' if len(r) > 1 else ''} {listing(sorted(r))} {words}" for words, r in shown[:4]]
@@ -164,7 +182,10 @@ def _host_of_all(hang: Hang, processes: Mapping[int, NcclProc]) -> str:
 def _evidence(hang: Hang, first: Iterable[int]) -> tuple[Evidence, ...]:
     order = [*first, *(r for r in hang.waiting if r not in set(first))]
     spots = [e for r in order[:64] if r in hang.views for e in hang.views[r].evidence]
-    return tuple(dict.fromkeys(spots))[:MAX_EVIDENCE] or tuple(e for v in hang.views.values() for e in v.evidence)[:MAX_EVIDENCE]
+    return (
+        tuple(dict.fromkeys(spots))[:MAX_EVIDENCE]
+        or tuple(e for v in hang.views.values() for e in v.evidence)[:MAX_EVIDENCE]
+    )
 
 
 def _steps(hang: Hang, rank: int | None, process: NcclProc | None, dumps: bool) -> tuple[Step, ...]:

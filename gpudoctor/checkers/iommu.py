@@ -126,7 +126,9 @@ def _finding(facts: FactView, evidence: Evidence) -> Finding:
 def _steps(facts: FactView) -> tuple[Step, ...]:
     cpu = facts.get(Cpu)
     vendor = cpu.entry.vendor if cpu is not None else None
-    unit = {"GenuineIntel": "intel_iommu=on iommu=pt", "AuthenticAMD": "iommu=pt"}.get(vendor or "", "iommu.passthrough=1")
+    unit = {"GenuineIntel": "intel_iommu=on iommu=pt", "AuthenticAMD": "iommu=pt"}.get(
+        vendor or "", "iommu.passthrough=1"
+    )
     if vendor is None:
         unit = "iommu=pt"
     verify = "cat /sys/kernel/iommu_groups/*/type | sort | uniq -c   (wants identity)"

@@ -81,7 +81,9 @@ class NcclEnv(BaseChecker):
         for said in self._by_meaning(facts):
             trial = None
             if isinstance(said, Finding):
-                trial = next((t for t in trials if t.culprit and t.name and f"{t.name}={t.value}" in said.message), None)
+                trial = next(
+                    (t for t in trials if t.culprit and t.name and f"{t.name}={t.value}" in said.message), None
+                )
             if trial is not None and trial.name is not None and isinstance(said, Finding):
                 told.add(trial.name)
                 said = _measured(said, trial)

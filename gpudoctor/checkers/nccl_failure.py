@@ -31,7 +31,14 @@ from gpudoctor.nccl_messages import HARMLESS, PEER, family
 _OWN = (NO_INTERFACE, DUPLICATE_GPU, RANK_MISMATCH, PEER_DIED, NETWORK_ERROR, CUDA_ERROR)
 _MOST_RANKS = 1 << 17  # a larger number is a mangled line
 _ENDED = 8  # a message of a lower tier ended something
-_LESS_SURE = {"nvls-cuda": LIKELY, "wrong-magic": POSSIBLE, "torch-cuda": POSSIBLE, "torch-remote": POSSIBLE, "shm-cuda": LIKELY, "truncated": LIKELY}
+_LESS_SURE = {
+    "nvls-cuda": LIKELY,
+    "wrong-magic": POSSIBLE,
+    "torch-cuda": POSSIBLE,
+    "torch-remote": POSSIBLE,
+    "shm-cuda": LIKELY,
+    "truncated": LIKELY,
+}
 _COMMANDS: dict[str, tuple[Step, ...]] = {
     "shm": (
         Step("See the size of /dev/shm where the job runs", "df -h /dev/shm; ls -l /dev/shm | head"),
@@ -57,7 +64,16 @@ class NcclFailure(BaseChecker):
     """One finding for each cause, with the ranks that named it; echoes of other ranks are told with it."""
 
     name: ClassVar[str] = "nccl-failure"
-    causes: ClassVar[tuple[Cause, ...]] = (*_OWN, SHM, MEMLOCK, FABRIC, UNSUPPORTED, VERSION_MISMATCH, GPU_NOT_VISIBLE, NCCL_ENV)
+    causes: ClassVar[tuple[Cause, ...]] = (
+        *_OWN,
+        SHM,
+        MEMLOCK,
+        FABRIC,
+        UNSUPPORTED,
+        VERSION_MISMATCH,
+        GPU_NOT_VISIBLE,
+        NCCL_ENV,
+    )
     needs = (Nccl,)
 
     def check(self, facts: FactView) -> Iterator[Finding]:
@@ -103,7 +119,11 @@ def _jobs(nccl: Nccl) -> list[list[NcclComm]]:
 def _never_met(job: list[NcclComm]) -> Iterator[Finding]:
     """Attempts to connect that go on to the log's end. Where init was completed later they were only early."""
     tries = [m for c in job for m in c.messages if m.family == "retrying"]
-    if sum(m.times for m in tries) < 3 or any(r.completed for c in job for r in c.ranks) or any(c.transports for c in job):
+    if (
+        sum(m.times for m in tries) < 3
+        or any(r.completed for c in job for r in c.ranks)
+        or any(c.transports for c in job)
+    ):
         return
     last = tries[-1]
     known = family("retrying")

@@ -85,7 +85,12 @@ def _environment(comm: NcclComm, nccl: Nccl) -> Iterator[Finding]:
         by_size = sorted(by_value.items(), key=lambda item: -len(item[1]))
         told.append(f"{name} is " + ", ".join(f"{'not set' if v is None else v} on rank{'s' if len(r) > 1 else ''} {_some(r)}" for v, r in by_size))
         odd.update(n for _, members in by_size[1:] for n in members)
-    evidence = [nccl.settings[n, v] for n, by in {**sure, **partly}.items() for v in by if v is not None and (n, v) in nccl.settings]
+    evidence = [
+        nccl.settings[n, v]
+        for n, by in {**sure, **partly}.items()
+        for v in by
+        if v is not None and (n, v) in nccl.settings
+    ]
     alone = next(iter(odd)) if len(odd) == 1 and len(ranks.rank) > 2 else None
     yield Finding(
         RANK_MISMATCH.slug, ERROR, f"rank:{alone}" if alone is not None else "host",
@@ -122,7 +127,9 @@ def _versions(comm: NcclComm, facts: FactView) -> Iterator[Finding]:
         return
     version = tuple(int(p) for p in comm.version.split(".")[:2])
     if version < _OLDEST:
-        spot = next((r.at("rank") for r in comm.ranks), Evidence(comm.source, "version line", f"NCCL version {comm.version}"))
+        spot = next(
+            (r.at("rank") for r in comm.ranks), Evidence(comm.source, "version line", f"NCCL version {comm.version}")
+        )
         yield Finding(
             VERSION_MISMATCH.slug, NOTE, "host",
             f"NCCL {comm.version} is too old to judge: it prints little of what it decides, and it has no kernels for GPUs newer than Volta.",
@@ -144,7 +151,13 @@ def _unseen(comm: NcclComm, facts: FactView) -> Iterator[Finding]:
     """GPUs of the host that no rank uses, where the whole communicator sits on it."""
     gpus = facts.get(Gpus)
     ranks = Ranks(comm)
-    if gpus is None or not gpus.complete or comm.nnodes != 1 or len(ranks.rank) != comm.nranks or len(gpus.listed) <= len(ranks.rank):
+    if (
+        gpus is None
+        or not gpus.complete
+        or comm.nnodes != 1
+        or len(ranks.rank) != comm.nranks
+        or len(gpus.listed) <= len(ranks.rank)
+    ):
         return
     used = [gpu_of(r, gpus) for r in ranks.rank.values()]
     if None in used:
@@ -170,7 +183,9 @@ def _harmful(nccl: Nccl, facts: FactView) -> Iterator[Finding]:
             if (name, value) not in known and name.startswith("NCCL_")
         )
     )
-    nvlink = any(p.path == "NVL" for p in facts.get(Pairs) or ()) or any(p.fabric_state == 3 or p.nvlink_gbs for p in nccl.procs)
+    nvlink = any(p.path == "NVL" for p in facts.get(Pairs) or ()) or any(
+        p.fabric_state == 3 or p.nvlink_gbs for p in nccl.procs
+    )
     around = Around(pairs=facts.get(Pairs), nics=facts.get(Nics), nvlink=nvlink)
     said: set[tuple[str, str]] = set()
     # Where ranks differ, each value is a setting of its own to the rules.
@@ -198,7 +213,9 @@ def _refused(nccl: Nccl, facts: FactView) -> Iterator[Finding]:
     if not pairs:
         return
     gpus = facts.get(Gpus)
-    able = [can_peer(g) for i in {n for p in pairs for n in p} if gpus is not None and (g := gpus.by_index(i)) is not None]
+    able = [
+        can_peer(g) for i in {n for p in pairs for n in p} if gpus is not None and (g := gpus.by_index(i)) is not None
+    ]
     by_design = bool(able) and all(a is False for a in able)
     ordered = sorted(pairs)
     yield Finding(
@@ -254,7 +271,9 @@ def _far(nccl: Nccl, facts: FactView) -> Iterator[Finding]:
         pairs = worst.get(kind, [])
         spot = nccl.seen.get(f"path {kind}")
         if pairs and spot is not None:
-            shown = ", ".join(f"{bdf_of(a)} to {bdf_of(b)}" for a, b in pairs[:3]) + (f" and {len(pairs) - 3} more" if len(pairs) > 3 else "")
+            shown = ", ".join(f"{bdf_of(a)} to {bdf_of(b)}" for a, b in pairs[:3]) + (
+                f" and {len(pairs) - 3} more" if len(pairs) > 3 else ""
+            )
             words = "the host bridge of one NUMA node" if kind == "PHB" else "the link between sockets"
             yield Finding(
                 cause.slug, NOTE, "host",

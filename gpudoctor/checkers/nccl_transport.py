@@ -40,7 +40,11 @@ class NcclTransport(BaseChecker):
                 *_split(ranks),
                 *_gpudirect(ranks, nccl, facts),
             ):
-                key = (finding.slug, finding.subject, finding.message if isinstance(finding, Finding) else finding.reason)
+                key = (
+                    finding.slug,
+                    finding.subject,
+                    finding.message if isinstance(finding, Finding) else finding.reason,
+                )
                 if key not in said:
                     said.add(key)
                     yield finding
@@ -73,7 +77,9 @@ def _switched_off(ranks: Ranks, nccl: Nccl, facts: FactView) -> Iterator[Finding
             return
     if not cut and comm.transports and not local:
         return  # one rank a machine: nothing to switch off
-    linked = any(could_peer(ranks, a, b, facts)[1] for a, b in cut) or (not cut and len(ranks.rank) > 1 and all(ranks.fabric(r) for r in ranks.rank))
+    linked = any(could_peer(ranks, a, b, facts)[1] for a, b in cut) or (
+        not cut and len(ranks.rank) > 1 and all(ranks.fabric(r) for r in ranks.rank)
+    )
     gpus = facts.get(Gpus)
     unable = [can_peer(g) for g in gpus] if gpus is not None and gpus.gpus else []
     without = _failed_without(nccl, comm)
@@ -81,7 +87,12 @@ def _switched_off(ranks: Ranks, nccl: Nccl, facts: FactView) -> Iterator[Finding
         severity, why = NOTE, "Without it a run in the same input failed, so this is a way around that fault and not the cause."
     elif linked:
         severity, why = ERROR, "The GPUs have NVLink, which is idle then."
-    elif cut and all(could_peer(ranks, a, b, facts)[0] is False for a, b in cut) or unable and all(u is False for u in unable):
+    elif (
+        cut
+        and all(could_peer(ranks, a, b, facts)[0] is False for a, b in cut)
+        or unable
+        and all(u is False for u in unable)
+    ):
         severity, why = NOTE, "These GPUs have no peer to peer anyway, so nothing is lost."
     elif any(could_peer(ranks, a, b, facts)[0] for a, b in cut):
         severity, why = WARNING, "The driver would allow peer to peer."
@@ -109,7 +120,11 @@ def _switched_off(ranks: Ranks, nccl: Nccl, facts: FactView) -> Iterator[Finding
 def _failed_without(nccl: Nccl, comm: NcclComm) -> bool:
     """Did another run in the same input, without the switch, end in a fault?"""
     return comm.failure is None and any(
-        c is not comm and c.failure is not None and c.procs and level(dict(c.env)) is None and not set(map(id, c.procs)) & set(map(id, comm.procs))
+        c is not comm
+        and c.failure is not None
+        and c.procs
+        and level(dict(c.env)) is None
+        and not set(map(id, c.procs)) & set(map(id, comm.procs))
         for c in nccl
     )
 
@@ -132,7 +147,13 @@ def _not_used(ranks: Ranks, nccl: Nccl, facts: FactView) -> Iterator[Finding | C
         via = group[0][2]
         first = pair_of(ranks, *pairs[0], facts)
         reason, steps = _why(ranks, pairs[0], comm, facts) if severity != NOTE else ("Peer to peer is not possible between these parts, so this is as it must be.", ())
-        link = " although NVLink connects them" if severity == ERROR else " although the driver allows peer to peer" if severity == WARNING else ""
+        link = (
+            " although NVLink connects them"
+            if severity == ERROR
+            else " although the driver allows peer to peer"
+            if severity == WARNING
+            else ""
+        )
         yield Finding(
             P2P_NOT_USED.slug, severity, first.subject if first is not None and len(pairs) == 1 else "host",
             f"Ranks {named(pairs)} of one host talk over {via}{link}. {reason}",
@@ -147,20 +168,33 @@ def _not_used(ranks: Ranks, nccl: Nccl, facts: FactView) -> Iterator[Finding | C
 def _why(ranks: Ranks, pair: tuple[int, int], comm: NcclComm, facts: FactView) -> tuple[str, tuple[Step, ...]]:
     found = level(dict(comm.env))
     if found is not None:
-        return f"{found[0]}={comm.env[found[0]]} is set.", (Step("Remove the setting", f"unset {found[0]}", "reversible"),)
+        return f"{found[0]}={comm.env[found[0]]} is set.", (
+            Step("Remove the setting", f"unset {found[0]}", "reversible"),
+        )
     host = pair_of(ranks, *pair, facts)
     version = tuple(int(p) for p in (comm.version or "0").split(".")[:2])
     path = host.path if host is not None else None
     if path in ("PHB", "NODE", "SYS"):
         wanted = "SYS" if path == "SYS" else "PHB"
-        since = "since 2.23 NCCL goes peer to peer only within PXB (on AMD with at most two GPUs: SYS)" if version >= (2, 23) else "on Intel, ARM and Zhaoxin hosts NCCL goes peer to peer only within PXB"
+        since = (
+            "since 2.23 NCCL goes peer to peer only within PXB (on AMD with at most two GPUs: SYS)"
+            if version >= (2, 23)
+            else "on Intel, ARM and Zhaoxin hosts NCCL goes peer to peer only within PXB"
+        )
         return (
             f"Their path is {path}, and {since}.",
             (Step("Let NCCL use peer to peer over this path, and measure both", f"export NCCL_P2P_LEVEL={wanted}", "reversible", "gpudoctor bandwidth --gpus all"),),
         )
     return (
         "No setting in the log explains it: separate containers (host name, /dev/shm, network namespace) are the usual reason.",
-        (Step("Start all ranks of the host in one IPC, UTS and network namespace", "docker run --ipc=host --uts=host --network=host IMAGE", "reversible", "NCCL_DEBUG=INFO shows `via P2P`"),),
+        (
+            Step(
+                "Start all ranks of the host in one IPC, UTS and network namespace",
+                "docker run --ipc=host --uts=host --network=host IMAGE",
+                "reversible",
+                "NCCL_DEBUG=INFO shows `via P2P`",
+            ),
+        ),
     )
 
 
@@ -225,7 +259,12 @@ def _split(ranks: Ranks) -> Iterator[Finding]:
         off = [n for n in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE") if n in comm.env]
         if len(hosts) > 1:
             reason = f"Their host names differ ({', '.join(hosts[:4])})."
-            step = Step("Give the containers of one machine one host name, or one id", "docker run --uts=host --ipc=host IMAGE   # or: export NCCL_HOSTID=$(hostname of the machine)", "reversible", "the log then says nNodes 1")
+            step = Step(
+                "Give the containers of one machine one host name, or one id",
+                "docker run --uts=host --ipc=host IMAGE   # or: export NCCL_HOSTID=$(hostname of the machine)",
+                "reversible",
+                "the log then says nNodes 1",
+            )
         elif "NCCL_SHM_DISABLE" in off:
             reason = f"Neither peer to peer nor shared memory is left to them ({', '.join(f'{n}={comm.env[n]}' for n in off)})."
             step = Step("Remove the settings", "unset " + " ".join(off), "reversible", "the log then says nNodes 1")

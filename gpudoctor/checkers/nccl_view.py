@@ -32,7 +32,9 @@ class Ranks:
         # The same host name and the same GPU twice: two machines share the name (or the address).
         self._shared_names = _twice((p.host, r) for n, r in self.rank.items() if (p := self.proc[n]).host)
         self._shared_addresses = _twice((a, r) for n, r in self.rank.items() if (a := self.address(n)))
-        self._direct = {(t.a, t.b) for t in comm.transports if t.via.startswith(("SHM", "P2P/")) and "MNNVL" not in t.via}
+        self._direct = {
+            (t.a, t.b) for t in comm.transports if t.via.startswith(("SHM", "P2P/")) and "MNNVL" not in t.via
+        }
 
     def address(self, rank: int) -> str | None:
         """The IP address the rank's process announced; None for one that says nothing (loopback, docker0)."""

@@ -221,7 +221,9 @@ def _rows_lacking(card: Card, known: dict[int, Card], states: dict[int, Links]) 
     last = max((i for i, s in states.items() if s.up or s.down or s.all_inactive), default=card.index)
     if card.kind is None or state.elided or rows != list(range(len(rows))) or card.index == last:
         return 0
-    peers = [len(s.up) for i, s in states.items() if i != card.index and known[i].kind == card.kind and s.up and not s.elided]
+    peers = [
+        len(s.up) for i, s in states.items() if i != card.index and known[i].kind == card.kind and s.up and not s.elided
+    ]
     usual = max(set(peers), key=peers.count) if peers else 0
     return usual - len(rows) if peers.count(usual) >= 2 and usual > len(rows) else 0
 
@@ -241,7 +243,9 @@ def _too_few_rows(card: Card, state: Links, short: int, pairs: Pairs | None) -> 
 
 def _from_matrix(fault: MatrixFault, known: dict[int, Card], aside: str) -> Finding:
     card = known[fault.gpus[0]]
-    subject = "host" if fault.whole else card.subject if len(fault.gpus) == 1 else f"pair:{fault.gpus[0]}-{fault.gpus[1]}"
+    subject = (
+        "host" if fault.whole else card.subject if len(fault.gpus) == 1 else f"pair:{fault.gpus[0]}-{fault.gpus[1]}"
+    )
     look = Step("See which links are down", "nvidia-smi nvlink -s")
     return Finding(
         DOWN.slug,

@@ -90,7 +90,9 @@ def _without(card: Card, links: NvLinks) -> bool:
     about = links.about(card.index)
     if rows:
         return all(x.active is False for x in rows)
-    return (about is not None and bool(about.no_nvlink or about.all_inactive)) or (card.part is not None and not card.part.nvlink)
+    return (about is not None and bool(about.no_nvlink or about.all_inactive)) or (
+        card.part is not None and not card.part.nvlink
+    )
 
 
 def _value(link: NvLink, name: str) -> int | None:

@@ -51,7 +51,9 @@ class Card(Record):
     def words(self) -> str:
         """For a reader: the model's name, or that the table of parts does not know it."""
         if self.part is not None or self.name is None:
-            return self.name or (self.part.form if self.part is not None and self.part.form else "a GPU of unknown model")
+            return self.name or (
+                self.part.form if self.part is not None and self.part.form else "a GPU of unknown model"
+            )
         return f"{self.name}, a part that gpudoctor does not know"
 
 

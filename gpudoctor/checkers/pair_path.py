@@ -127,7 +127,9 @@ def _finding(pair: Pair, a: Card, b: Card, aside: str) -> Finding:
                 verify="nvidia-smi topo -m",
             ),
         )
-    return Finding(cause.slug, NOTE, pair.subject, message + aside, (pair.at("path"),), cost=_cost(path, a, b), remediation=steps)
+    return Finding(
+        cause.slug, NOTE, pair.subject, message + aside, (pair.at("path"),), cost=_cost(path, a, b), remediation=steps
+    )
 
 
 def _cost(path: str, a: Card, b: Card) -> str | None:

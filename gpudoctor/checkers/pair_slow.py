@@ -75,7 +75,15 @@ def _from_runs(measured: Bandwidth | None, around: Around) -> list[PairRate]:
         group = group_of(run, around) if run.nranks == 2 and level is not None else None
         indices = sorted(g.index for g in group.gpus if g.index is not None) if group is not None else []
         if len(indices) == 2 and level is not None and run.level()[-1].size >= 64 << 20:
-            out.append(PairRate(a=indices[0], b=indices[1], gbs=level, what=f"{run.engine} {run.collective} busbw", origin={"*": run.at("rows")}))
+            out.append(
+                PairRate(
+                    a=indices[0],
+                    b=indices[1],
+                    gbs=level,
+                    what=f"{run.engine} {run.collective} busbw",
+                    origin={"*": run.at("rows")},
+                )
+            )
     return out
 
 
@@ -90,7 +98,13 @@ def _seat(rate: PairRate, gpus: Gpus | None, pairs: Pairs | None) -> _Seat:
     ]
     indices = [g.index for g in found if g is not None and g.index is not None]
     pair = pairs.of(indices[0], indices[1]) if pairs is not None and len(indices) == 2 else None
-    path = None if pair is None or pair.path is None or pair.pcie_only else f"NV{pair.nvlinks}" if pair.path == "NVL" else pair.path
+    path = (
+        None
+        if pair is None or pair.path is None or pair.pcie_only
+        else f"NV{pair.nvlinks}"
+        if pair.path == "NVL"
+        else pair.path
+    )
     kind = (rate.what, *sorted(n for n in names if n), path) if path is not None and all(names) else None
     return _Seat(rate=rate, kind=kind, path=path, known=(found[0], found[1]))
 

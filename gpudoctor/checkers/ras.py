@@ -98,7 +98,11 @@ def _gone(subject: str, message: str, confidence: str, evidence: Evidence, rank:
 
 def _failed(answer: RasAnswer) -> Iterator[Finding]:
     for comm in answer.comms:
-        own = [r for r in comm.failed if r.why and "status" not in r.why and "remote error" not in r.why and r.why != "error"]
+        own = [
+            r
+            for r in comm.failed
+            if r.why and "status" not in r.why and "remote error" not in r.why and r.why != "error"
+        ]
         for rank in own[:MAX_SUBJECTS]:
             yield _gone(f"rank:{rank.rank}", f"{_who(rank).capitalize()} of {_comm(comm)} failed: {rank.why}.", LIKELY, comm.at("*"), rank)
         if comm.failed and not own:
@@ -121,7 +125,9 @@ def _behind(answer: RasAnswer, answers: tuple[RasAnswer, ...]) -> Iterator[Findi
             still = _stands_still(comm, operation, low, answers)
             if still is False:
                 continue
-            yield from _late(comm, operation, low, top, total, named if few * 2 <= total and len(named) == few else (), still is True)
+            yield from _late(
+                comm, operation, low, top, total, named if few * 2 <= total and len(named) == few else (), still is True
+            )
 
 
 def _stands_still(comm: RasComm, operation: str, low: list[RasCounts], answers: tuple[RasAnswer, ...]) -> bool | None:

@@ -104,7 +104,12 @@ def _finding(events: list[KernelEvent], gpus: Gpus | None) -> Finding:
     message = f"{_who(first, gpus)}: {number}{times}{marked}: {known.meaning}.{asked}{old}"
     evidence = tuple(dict.fromkeys((first.at("text"), last.at("text"))))
     return Finding(
-        XID.slug, severity(events), _subject(first), message, evidence, remediation=steps(known.remedy, first.bdf, links)
+        XID.slug,
+        severity(events),
+        _subject(first),
+        message,
+        evidence,
+        remediation=steps(known.remedy, first.bdf, links),
     )
 
 

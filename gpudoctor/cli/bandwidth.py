@@ -31,28 +31,64 @@ def _sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 
 @click.command("bandwidth")
 @click.option("--gpus", default="all", show_default=True, metavar="N|all|LIST", help="How many, or which: indices of nvidia-smi (0,3) or UUIDs.")
-@click.option("--collective", type=click.Choice(["all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv"]), default="all_reduce", show_default=True)
+@click.option(
+    "--collective",
+    type=click.Choice(["all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv"]),
+    default="all_reduce",
+    show_default=True,
+)
 @click.option("--pairs", is_flag=True, help="Also every pair by itself.")
 @click.option("--sizes", callback=_sizes, metavar="FROM:TO[:FACTOR]", help="8:1G doubles, 8:1G:4 goes by four, 1M,64M is a list.")
 @click.option("--quick/--full", "quick", default=True, help="Eight sizes in seconds (default), or every one up to 4 GiB.")
 @click.option("--engine", type=click.Choice(["auto", "torch", "nccl-tests"]), default="auto", show_default=True)
-@click.option("--backend", type=click.Choice(["nccl", "gloo"]), default="nccl", show_default=True, help="gloo runs the same on CPUs, --gpus N processes.")
+@click.option(
+    "--backend",
+    type=click.Choice(["nccl", "gloo"]),
+    default="nccl",
+    show_default=True,
+    help="gloo runs the same on CPUs, --gpus N processes.",
+)
 @click.option("--python", metavar="PATH", help="The Python that has PyTorch (default: the active environment's).")
 @click.option("--nccl-tests", metavar="DIR", help="Where all_reduce_perf is (default: NCCL_TESTS_HOME, PATH).")
 @click.option("--host-copies/--no-host-copies", default=True, help="Measure pinned copies of each GPU (default).")
 @click.option("--bisect/--no-bisect", default=True, help="On a miss, find what holds it back (default).")
 @click.option("--allow-p2p", is_flag=True, help="On a miss, try peer to peer even if a config file of this site switches it off.")
-@click.option("--min-busbw", type=click.FloatRange(min=0, min_open=True), metavar="GB/s", help="Your own limit: below it is an error.")
+@click.option(
+    "--min-busbw",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="GB/s",
+    help="Your own limit: below it is an error.",
+)
 @click.option("--min-ratio", type=click.FloatRange(0, 1, min_open=True), metavar="SHARE", help="Share of what is expected below which it is a warning.")
 @click.option("--baseline", metavar="FILE", help="Compare with what this host reached when it was saved.")
 @click.option("--save-baseline", metavar="FILE", help="Save this measurement; refused on a host with errors.")
 @click.option("--from", "paths", multiple=True, metavar="PATH", help="Judge recorded output instead of measuring. Repeatable, - is standard input.")
 @click.option("--force", is_flag=True, help="Measure although the GPUs are in use.")
-@click.option("--hang-after", type=click.FloatRange(min=0.5), default=30.0, show_default=True, metavar="SECONDS", help="Without progress for so long a run hangs, and is stopped.")
-@click.option("--timeout", type=click.FloatRange(min=1), default=300.0, show_default=True, metavar="SECONDS", help="Limit for the whole command.")
+@click.option(
+    "--hang-after",
+    type=click.FloatRange(min=0.5),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Without progress for so long a run hangs, and is stopped.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Limit for the whole command.",
+)
 @format_option
 @output_option
-@click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", show_default=True, help="Exit status 1 from this severity on.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning"]),
+    default="error",
+    show_default=True,
+    help="Exit status 1 from this severity on.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Only the verdict line.")
 @click.option("-v", "--verbose", count=True, help="Also notes in full.")
 def command(
@@ -140,7 +176,9 @@ def _live(
     with room() as folder, _Progress() as progress:
         try:
             until = time.monotonic() + timeout
-            done = measure(options, wanted, plugins, dict(os.environ), folder, until, progress.show, snapshot_of_host, fail_on)
+            done = measure(
+                options, wanted, plugins, dict(os.environ), folder, until, progress.show, snapshot_of_host, fail_on
+            )
         except Unusable as error:
             raise click.UsageError(str(error)) from error
     extra = done.extra
@@ -174,7 +212,15 @@ def _recorded(
     seen = look(paths, False, False, timeout)
     for store in seen.intake.stores:
         store.put(wanted)
-    report = judge(seen.intake, plugins, seen.source, fail_on=fail_on, timed_out=seen.timed_out, seconds=seen.seconds, notes=seen.notes)
+    report = judge(
+        seen.intake,
+        plugins,
+        seen.source,
+        fail_on=fail_on,
+        timed_out=seen.timed_out,
+        seconds=seen.seconds,
+        notes=seen.notes,
+    )
     write(report, plugins, format_, outputs, quiet, verbose, extra={"bandwidth": {"engine": None, "program": None}})
     sys.exit(exit_status(report, format_))
 

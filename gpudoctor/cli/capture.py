@@ -12,7 +12,14 @@ from gpudoctor.cli.look import PROBE_DIR, snapshot_of_host
 
 @click.command("capture")
 @click.option("-o", "path", required=True, metavar="PATH", help="Where to: a directory, or a file ending in .tar.gz.")
-@click.option("--timeout", type=click.FloatRange(min=0.1), default=60.0, show_default=True, metavar="SECONDS", help="Limit for the whole command.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Limit for the whole command.",
+)
 @click.option("--job", is_flag=True, help="Also record the GPU processes now running.")
 def command(path: str, timeout: float, job: bool) -> None:
     """Record this host as a snapshot that `gpudoctor check --from PATH` judges elsewhere.

@@ -16,12 +16,25 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 
 @click.command("check")
 @source_options
-@click.option("--ras", is_flag=False, flag_value="localhost:28028", default=None, metavar="[HOST:PORT]", help="Also ask NCCL's RAS service of a running job (localhost:28028): which rank is missing or behind.")
+@click.option(
+    "--ras",
+    is_flag=False,
+    flag_value="localhost:28028",
+    default=None,
+    metavar="[HOST:PORT]",
+    help="Also ask NCCL's RAS service of a running job (localhost:28028): which rank is missing or behind.",
+)
 @format_option
 @output_option
 @click.option("--select", multiple=True, callback=_names, metavar="CODE-or-SLUG,…", help="Run only these checks.")
 @click.option("--ignore", multiple=True, callback=_names, metavar="CODE-or-SLUG,…", help="Leave these checks out.")
-@click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", show_default=True, help="Exit status 1 from this severity on.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning"]),
+    default="error",
+    show_default=True,
+    help="Exit status 1 from this severity on.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Only the verdict line.")
 @click.option("-v", "--verbose", count=True, help="Also notes in full and every check with its outcome.")
 @click.option("--debug", is_flag=True, hidden=True, help="Tracebacks of broken plugins in the report.")

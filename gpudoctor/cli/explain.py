@@ -37,7 +37,8 @@ def command(name: str, format_: str) -> None:
 
         near = get_close_matches(wanted, [c.slug for c in plugins.causes], 3)
         raise click.UsageError(
-            f"no cause is called {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else "; see `gpudoctor checks`")
+            f"no cause is called {name!r}"
+            + (f"; did you mean {' or '.join(near)}?" if near else "; see `gpudoctor checks`")
         )
     if format_ == "json":
         sys.stdout.write(json.dumps(catalogue.cause_json(plugins, cause), ensure_ascii=False) + "\n")
@@ -65,12 +66,31 @@ def _write_message(family: Family, cause: Cause | None, format_: str) -> None:
     from gpudoctor.report.layout import Style, hanging
 
     if format_ == "json":
-        entry = {"message": family.id, "slug": family.slug, "versions": family.versions, "meaning": family.meaning, "remedy": family.remedy, "pattern": family.pattern}
+        entry = {
+            "message": family.id,
+            "slug": family.slug,
+            "versions": family.versions,
+            "meaning": family.meaning,
+            "remedy": family.remedy,
+            "pattern": family.pattern,
+        }
         sys.stdout.write(json.dumps(entry, ensure_ascii=False) + "\n")
         return
     lines = [f"NCCL message: {family.id}", ""]
-    what = "harmless: nothing is said of it" if cause is None and family.tier >= 8 else "part of another failure" if cause is None else f"{cause.slug} ({cause.code}: {cause.title}); gpudoctor explain {cause.slug}"
-    for label, words in (("Means", family.meaning), ("Versions", family.versions), ("Cause", what), ("Remedy", family.remedy), ("Example", family.example)):
+    what = (
+        "harmless: nothing is said of it"
+        if cause is None and family.tier >= 8
+        else "part of another failure"
+        if cause is None
+        else f"{cause.slug} ({cause.code}: {cause.title}); gpudoctor explain {cause.slug}"
+    )
+    for label, words in (
+        ("Means", family.meaning),
+        ("Versions", family.versions),
+        ("Cause", what),
+        ("Remedy", family.remedy),
+        ("Example", family.example),
+    ):
         if words:
             lines += hanging(f"{label:<10}", " " * 10, words, Style())
     sys.stdout.write("\n".join(lines) + "\n")

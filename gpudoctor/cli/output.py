@@ -106,7 +106,9 @@ def write(
     """
     for output in outputs:
         text_here = page is not None and output.format == "text"
-        content = page[1] if page is not None and text_here else render(report, plugins, output.format, verbose, extra=extra)
+        content = (
+            page[1] if page is not None and text_here else render(report, plugins, output.format, verbose, extra=extra)
+        )
         try:
             _replace(output.path, content)
         except OSError as error:

@@ -73,7 +73,12 @@ def sections_of(snapshot: Snapshot) -> Iterator[Section]:
             lines = lines[:-1]
         if lines:
             yield Section(
-                kind=kind, source=capture.probe.shown, lines=lines, host=snapshot.host, command=capture.probe.shown, live=True
+                kind=kind,
+                source=capture.probe.shown,
+                lines=lines,
+                host=snapshot.host,
+                command=capture.probe.shown,
+                live=True,
             )
 
 

@@ -154,10 +154,18 @@ def stand_in(kind: str, number: int, text: str, label: str) -> str:
     if kind == "serial":
         return f"{number:013d}"
     if kind == "guid":
-        return f"0000:0000:0000:{number:04x}" if ":" in text else ("0x" if text.startswith("0x") else "") + f"{number:016x}"
+        return (
+            f"0000:0000:0000:{number:04x}"
+            if ":" in text
+            else ("0x" if text.startswith("0x") else "") + f"{number:016x}"
+        )
     if kind == "mac":
         pairs = f"02:00:00:00:{number >> 8 & 255:02x}:{number & 255:02x}"
-        return "enx" + pairs.replace(":", "") if text.startswith("enx") else pairs.replace(":", "-" if "-" in text else ":")
+        return (
+            "enx" + pairs.replace(":", "")
+            if text.startswith("enx")
+            else pairs.replace(":", "-" if "-" in text else ":")
+        )
     if kind == "ipv4":
         block, last = divmod(number - 1, 254)
         if block < len(_DOCUMENTATION):
@@ -167,7 +175,9 @@ def stand_in(kind: str, number: int, text: str, label: str) -> str:
         return f"2001:db8::{number:x}"
     if kind == "host":
         return label if number == 1 else f"{label}-{number}"
-    return {"user": f"user{number}", "mail": f"mail{number}@example.com", "process": f"process-{number}"}.get(kind, "redacted")
+    return {"user": f"user{number}", "mail": f"mail{number}@example.com", "process": f"process-{number}"}.get(
+        kind, "redacted"
+    )
 
 
 def after_version(text: str, start: int) -> bool:

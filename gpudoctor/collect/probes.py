@@ -7,7 +7,12 @@ from gpudoctor.collect.capture import Probe
 
 def _smi(id: str, *words: str, kind: str | None, needed: bool = False) -> Probe:
     return Probe(
-        id=id, argv=("nvidia-smi", *words), kind=kind, shown=" ".join(("nvidia-smi", *words)), driver=True, needed=needed
+        id=id,
+        argv=("nvidia-smi", *words),
+        kind=kind,
+        shown=" ".join(("nvidia-smi", *words)),
+        driver=True,
+        needed=needed,
     )
 
 

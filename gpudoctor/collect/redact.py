@@ -107,7 +107,11 @@ class _Cover:
                 continue
             for found in rule.pattern.finditer(text):
                 value = found["v"]
-                if not rule.private(value) or rule.kind == "ipv4" and (version or after_version(text, found.start("v"))):
+                if (
+                    not rule.private(value)
+                    or rule.kind == "ipv4"
+                    and (version or after_version(text, found.start("v")))
+                ):
                     continue
                 if rule.kind != "process" or public_program(value) is None:
                     self.note(rule.kind, _short(rule.kind, value), rule.anywhere)

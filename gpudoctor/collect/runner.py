@@ -80,7 +80,13 @@ class _Child:
     """One running probe and how far we have gone in stopping it."""
 
     def __init__(
-        self, probe: Probe, seconds: float, end: float | None, grace_s: float, max_output: int, environment: dict[str, str]
+        self,
+        probe: Probe,
+        seconds: float,
+        end: float | None,
+        grace_s: float,
+        max_output: int,
+        environment: dict[str, str],
     ) -> None:
         self.probe = probe
         self.grace_s = grace_s

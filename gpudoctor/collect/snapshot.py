@@ -178,7 +178,10 @@ def _plain_files(folder: Folder) -> Iterator[Capture]:
             content = folder.read(name) if name != MANIFEST else None
             if content:
                 yield Capture(
-                    probe=Probe(id=name, argv=(), kind=None, shown=posixpath.join(folder.name, name)), status="ok", rc=0, out=content
+                    probe=Probe(id=name, argv=(), kind=None, shown=posixpath.join(folder.name, name)),
+                    status="ok",
+                    rc=0,
+                    out=content,
                 )
 
 

@@ -50,7 +50,13 @@ def diagnose(
 
 
 def _key(finding: Finding) -> tuple[object, ...]:
-    return (severity_rank(finding.severity), finding.slug, finding.host or "", _natural(finding.subject), finding.message)
+    return (
+        severity_rank(finding.severity),
+        finding.slug,
+        finding.host or "",
+        _natural(finding.subject),
+        finding.message,
+    )
 
 
 def _natural(subject: str) -> tuple[object, ...]:

@@ -71,7 +71,9 @@ def group_of(run: BandwidthRun, around: Around) -> Group:
         one_host=one_host,
         mixed=mixed,
         comm=comm,
-        nvls=any((r.nvls_channels or 0) > 0 and r.nvls for r in comm.ranks) if comm is not None and comm.ranks else None,
+        nvls=any((r.nvls_channels or 0) > 0 and r.nvls for r in comm.ranks)
+        if comm is not None and comm.ranks
+        else None,
     )
     if one_host is False:
         return replace(common, unknown="the run spans several hosts: what their network gives is not in any table here")
@@ -123,10 +125,18 @@ def _nvlink(group: Group, pairs: tuple[Pair, ...], evidence: tuple[Evidence, ...
     most = group.part.links if group.part is not None and group.part.links else max(p.nvlinks or 0 for p in pairs)
     fewest = min(p.nvlinks or 0 for p in pairs)
     if not fewest:
-        return replace(group, observed=True, evidence=evidence, link="NVL", wire_why_not="how many NVLinks a pair has is not in the input")
+        return replace(
+            group,
+            observed=True,
+            evidence=evidence,
+            link="NVL",
+            wire_why_not="how many NVLinks a pair has is not in the input",
+        )
     count = min(min(total.values()), max(most, fewest))
     speeds = [x.speed_gbs for x in links or () if x.active and x.speed_gbs]
-    return _nvlink_wire(replace(group, observed=True, evidence=evidence), count, f"NV{fewest}", min(speeds) if speeds else None)
+    return _nvlink_wire(
+        replace(group, observed=True, evidence=evidence), count, f"NV{fewest}", min(speeds) if speeds else None
+    )
 
 
 def _nvlink_wire(group: Group, links: int, label: str, speed: float | None = None) -> Group:
@@ -227,7 +237,9 @@ def _by_part(group: Group, nranks: int) -> Group:
     if not part.required or not part.pair_links or part.links is None:
         return replace(group, unknown="nothing to compare with: which links join these GPUs is not in the input")
     fewest, most = min(part.pair_links), max(part.pair_links)
-    switched = next((p for p in group.comm.procs if p.fabric_state == _COMPLETED), None) if group.comm is not None else None
+    switched = (
+        next((p for p in group.comm.procs if p.fabric_state == _COMPLETED), None) if group.comm is not None else None
+    )
     if switched is not None:
         return _nvlink_wire(replace(group, observed=True, evidence=(switched.at("fabric_state"),)), most, f"NV{most}")
     # More GPUs than a mesh of direct links holds sit behind switches, where every pair has all links.

@@ -17,7 +17,13 @@ FAIL = Threshold("of what is expected: below is an error", 0.70, "share", _OURS,
 _WIRES = "healthy runs in data/busbw.tsv reach 36 to 77 % of the wire, by part and protocol"
 WIRE_WARN = Threshold("of the wire: below is a warning", 0.45, "share", _WIRES, "2026-11")
 WIRE_FAIL = Threshold("of the wire: below is an error", 0.30, "share", _WIRES, "2026-11")
-GRAPH_FROM = Threshold("smallest size that NCCL's own estimate is held against", 1 << 30, "bytes", "two H200 reach 92 % of the estimate at 1 GiB, 75 % at 64 MiB", "2026-11")
+GRAPH_FROM = Threshold(
+    "smallest size that NCCL's own estimate is held against",
+    1 << 30,
+    "bytes",
+    "two H200 reach 92 % of the estimate at 1 GiB, 75 % at 64 MiB",
+    "2026-11",
+)
 THRESHOLDS = (WARN, FAIL, WIRE_WARN, WIRE_FAIL, GRAPH_FROM)
 
 LARGE = 256 << 20  # bytes: every link is past its latency there
@@ -101,7 +107,9 @@ def judge(run: BandwidthRun, opinions: tuple[Opinion, ...], min_ratio: float | N
             )
         shown.append(opinion)
     if verdict is None:
-        return Verdict(measured_gbs=measured, opinions=tuple(shown), why_not="; ".join(reasons) or "nothing to compare with")
+        return Verdict(
+            measured_gbs=measured, opinions=tuple(shown), why_not="; ".join(reasons) or "nothing to compare with"
+        )
     return replace(verdict, opinions=tuple(shown))
 
 

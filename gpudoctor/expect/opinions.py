@@ -73,7 +73,9 @@ def _graph(run: BandwidthRun, group: Group) -> Opinion | None:
 
 
 def _restricted(comm: NcclComm, group: Group, type_intra: str) -> str | None:
-    named = [n for n in RESTRICTING if n in comm.env and not (n.endswith("DISABLE") and comm.env[n].strip() in ("", "0"))]
+    named = [
+        n for n in RESTRICTING if n in comm.env and not (n.endswith("DISABLE") and comm.env[n].strip() in ("", "0"))
+    ]
     if named:
         return f"made under {named[0]}={comm.env[named[0]]}, so it expects what that setting leaves"
     if group.link is not None and group.link.startswith("NV") and type_intra not in ("NVL", "NVB"):

@@ -31,7 +31,9 @@ def _curve(part: Part, link: str, nranks: int, collective: str, nvls: bool | Non
     said: dict[bool, tuple[str, str, str]] = {}
     for line in shipped.rows(TABLE)[1:]:
         ids, name, kind, ranks, what, switch, size, gbs, version, source, date = line.split("\t")
-        if (kind, ranks, what) != (link, str(nranks), collective) or not any(find(f"10de:{i}") == part for i in ids.split(",")):
+        if (kind, ranks, what) != (link, str(nranks), collective) or not any(
+            find(f"10de:{i}") == part for i in ids.split(",")
+        ):
             continue
         points[switch == "y"].append((int(size), float(gbs)))
         said[switch == "y"] = (name, version, f"{source}, {date}")
@@ -51,8 +53,12 @@ def baseline(curves: tuple[Curve, ...], run: BandwidthRun, devices: tuple[str, .
             continue
         words = f"this host's baseline of {curve.date}"
         if curve.devices != devices:
-            return Opinion(kind=BASELINE, gbs=None, words=words, source=curve.source, why_not="it was saved with other GPUs")
-        return Opinion(kind=BASELINE, gbs=at(curve.points, largest), words=words, source=curve.source, points=curve.points)
+            return Opinion(
+                kind=BASELINE, gbs=None, words=words, source=curve.source, why_not="it was saved with other GPUs"
+            )
+        return Opinion(
+            kind=BASELINE, gbs=at(curve.points, largest), words=words, source=curve.source, points=curve.points
+        )
     return None
 
 

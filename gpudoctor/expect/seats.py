@@ -72,7 +72,12 @@ def gpus_of(team: tuple[Member, ...], around: Around) -> tuple[Gpu, ...]:
         return ()
     kinds = {(p.path, p.nvlinks) for p in around.pairs or ()}
     # CUDA_VISIBLE_DEVICES shifts CUDA's numbers: without an address they count only where it makes no difference.
-    sure = len(team) == len(around.gpus) or len(kinds) < 2 or all(m.bdf or m.bus is not None for m in team) and any(g.bdf for g in around.gpus)
+    sure = (
+        len(team) == len(around.gpus)
+        or len(kinds) < 2
+        or all(m.bdf or m.bus is not None for m in team)
+        and any(g.bdf for g in around.gpus)
+    )
     return known if sure else ()
 
 

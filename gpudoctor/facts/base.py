@@ -69,7 +69,11 @@ def merge_entry(kept: E_, other: E_, what: str, say: Callable[[Contradiction], N
         if mine is None:
             changes[name] = theirs
         elif mine != theirs and name in kept.STABLE:
-            say(Contradiction(f"{what}: {name.replace('_', ' ')}", _valued(kept.at(name), mine), _valued(other.at(name), theirs)))
+            say(
+                Contradiction(
+                    f"{what}: {name.replace('_', ' ')}", _valued(kept.at(name), mine), _valued(other.at(name), theirs)
+                )
+            )
     if not changes:
         return kept
     return replace(kept, **changes, origin={**kept.origin, **{name: other.at(name) for name in changes}})

@@ -45,7 +45,9 @@ class Machine:
                 uuids.update({g.gpu: g.uuid for g in part.gpus if g.uuid is not None})
             elif isinstance(part, Pairs):
                 # A matrix of PCIe alone (`topo -mp`) differs by design.
-                made._paths.update({(p.a, p.b): (p.path, p.nvlinks) for p in part if p.path is not None and not p.pcie_only})
+                made._paths.update(
+                    {(p.a, p.b): (p.path, p.nvlinks) for p in part if p.path is not None and not p.pcie_only}
+                )
         made._count = {index for pair in made._paths for index in pair}
         return made
 

@@ -96,7 +96,11 @@ def _home(groups: list[_Group], proc: NcclProc, rank: NcclRank) -> _Group | None
 
 
 def _of_message(
-    own: list[tuple[_Group, NcclRank]], near: list[_Group], groups: list[_Group], logs: dict[str, _Group], message: NcclMessage
+    own: list[tuple[_Group, NcclRank]],
+    near: list[_Group],
+    groups: list[_Group],
+    logs: dict[str, _Group],
+    message: NcclMessage,
 ) -> _Group | None:
     """The communicator a complaint belongs to: one of its process that is not built yet, else the last of it."""
     if own:
@@ -182,6 +186,15 @@ def root(messages: Iterable[NcclMessage]) -> NcclMessage | None:
 
 def _sooner(message: NcclMessage, known: NcclMessage) -> bool:
     """Within a process the first line is the cause, unless it is an echo (a peer is gone) and a later one names more."""
-    return known.tier >= PEER and message.tier < known.tier or known.tier == ECHO and message.tier < ECHO or (
-        message.tier == 0 and known.tier == 1 and message.slug in ("shm", "memlock", "fabric") and message.line - known.line < 6
+    return (
+        known.tier >= PEER
+        and message.tier < known.tier
+        or known.tier == ECHO
+        and message.tier < ECHO
+        or (
+            message.tier == 0
+            and known.tier == 1
+            and message.slug in ("shm", "memlock", "fabric")
+            and message.line - known.line < 6
+        )
     )

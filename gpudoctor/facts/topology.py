@@ -75,7 +75,9 @@ class Pairs(Fact):
 
 
 def _as_pcie_path(pair: Pair) -> Pair:
-    return replace(pair, path=None, pcie_only=None, pcie_path=pair.path, origin={**pair.origin, "pcie_path": pair.at("path")})
+    return replace(
+        pair, path=None, pcie_only=None, pcie_path=pair.path, origin={**pair.origin, "pcie_path": pair.at("path")}
+    )
 
 
 class Nic(Entry):
@@ -154,7 +156,9 @@ class NvLink(Entry):
     recovery_failed: int | None = None  # NVLink5's failed recoveries
     # NVLink5's other counters under the driver's names ("Rx Errors"); corrected (FEC) and raw counts are not among them.
     counters: tuple[tuple[str, int], ...] | None = None
-    errors_before: tuple[int | None, int | None, int | None] | None = None  # replay, recovery, crc of an earlier reading
+    errors_before: tuple[int | None, int | None, int | None] | None = (
+        None  # replay, recovery, crc of an earlier reading
+    )
     remote_bdf: str | None = None
     remote_kind: str | None = None  # "gpu", "switch", "cpu"
     version: int | None = None

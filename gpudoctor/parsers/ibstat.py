@@ -22,7 +22,14 @@ _LAYER = re.compile(r"^\s*[Ll]ink[ _]layer:\s*(InfiniBand|Ethernet)\b")
 # ibv_devinfo -v gives lanes and the rate of one lane.
 _LANES = re.compile(r"^\s*active_width:\s*(\d+)X")
 _LANE_RATE = re.compile(r"^\s*active_speed:\s*(\d+(?:\.\d+)?) Gbps")
-_STATES = {"active": "active", "down": "down", "init": "init", "initializing": "init", "initialize": "init", "armed": "armed"}
+_STATES = {
+    "active": "active",
+    "down": "down",
+    "init": "init",
+    "initializing": "init",
+    "initialize": "init",
+    "armed": "armed",
+}
 
 
 class _Port:
@@ -54,7 +61,12 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             _take(section, line, ports)
     if not ports:
         raise Unparsable(f"{section.source}: no RDMA device in it")
-    yield Nics(tuple(_nic(device, [p for p in ports if p.device == device]) for device in dict.fromkeys(p.device for p in ports)), states_read=any("state" in p.values for p in ports))
+    yield Nics(
+        tuple(
+            _nic(device, [p for p in ports if p.device == device]) for device in dict.fromkeys(p.device for p in ports)
+        ),
+        states_read=any("state" in p.values for p in ports),
+    )
 
 
 def _take(section: Section, line: Line, ports: list[_Port]) -> None:

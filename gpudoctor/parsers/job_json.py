@@ -69,7 +69,9 @@ def _process(section: Section, pid: int, said: dict[str, Any], minors: dict[int,
         "gpu_bdf": section.spot(where, ", ".join(gpus) or "none"),
         "cpus": section.spot(f"/proc/{pid}/status, Cpus_allowed_list", cpus),
         "mems": section.spot(f"/proc/{pid}/status, Mems_allowed_list", mems),
-        "environment": section.spot(f"/proc/{pid}/environ", " ".join(f"{k}={v}" for k, v in (environment or {}).items())),
+        "environment": section.spot(
+            f"/proc/{pid}/environ", " ".join(f"{k}={v}" for k, v in (environment or {}).items())
+        ),
         "unreadable": section.spot(f"/proc/{pid}", text(said.get("unreadable"))),
     }
     return JobProcess(

@@ -83,7 +83,9 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             if more:
                 events[-1] = replace(events[-1], text=f"{events[-1].text} {more[1].strip()}")
     if events or section.live:
-        yield KernelLog.merge([KernelLog(tuple(_aged(_once(stream)))) for stream in _streams(events)] or [KernelLog(())], _quiet)
+        yield KernelLog.merge(
+            [KernelLog(tuple(_aged(_once(stream)))) for stream in _streams(events)] or [KernelLog(())], _quiet
+        )
 
 
 def _quiet(_: object) -> None:
@@ -120,7 +122,9 @@ def _streams(events: list[KernelEvent]) -> list[list[KernelEvent]]:
     return list(streams.values())
 
 
-def _event(section: Section, line: Line, kind: str, found: re.Match[str], address: str | None, **more: Any) -> KernelEvent:
+def _event(
+    section: Section, line: Line, kind: str, found: re.Match[str], address: str | None, **more: Any
+) -> KernelEvent:
     """`text` is the message without what stands before it, so that one line in two logs is seen to be one."""
     text = line.text[found.start() :].strip()
     return KernelEvent(
@@ -141,7 +145,14 @@ def _xid(section: Section, line: Line) -> KernelEvent | None:
         return None
     rest = line.text[found.end() :]
     return _event(
-        section, line, "xid", found, place[0] if place else None, code=int(found[2]), fatal=_fatal(rest), link=_link(rest, line.cut)
+        section,
+        line,
+        "xid",
+        found,
+        place[0] if place else None,
+        code=int(found[2]),
+        fatal=_fatal(rest),
+        link=_link(rest, line.cut),
     )
 
 
@@ -150,7 +161,9 @@ def _sxid(section: Section, line: Line) -> KernelEvent | None:
     if not found or line.cut and not found[3]:
         return None
     rest = line.text[found.end() :]
-    return _event(section, line, "sxid", found, found[1], code=int(found[2]), fatal=_fatal(rest), link=_link(rest, line.cut))
+    return _event(
+        section, line, "sxid", found, found[1], code=int(found[2]), fatal=_fatal(rest), link=_link(rest, line.cut)
+    )
 
 
 def _fatal(rest: str) -> bool | None:

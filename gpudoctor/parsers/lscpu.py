@@ -47,7 +47,13 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             vm = (True, value.lower(), section.at(line))
         elif key == "Flags" and vm is None and "..." not in value and len(value.split()) >= _ENOUGH_FLAGS:
             # CPUID's hypervisor bit is set in a guest and clear on bare metal (Linux arch/x86 cpufeatures.h).
-            vm = ("hypervisor" in value.split(), None, section.at(line, "Flags: … hypervisor" if "hypervisor" in value.split() else "Flags without hypervisor"))
+            vm = (
+                "hypervisor" in value.split(),
+                None,
+                section.at(
+                    line, "Flags: … hypervisor" if "hypervisor" in value.split() else "Flags without hypervisor"
+                ),
+            )
     if not (cpu or nodes or vm):
         raise Unparsable(f"{section.source}: no line of lscpu could be read")
     if cpu:

@@ -232,7 +232,9 @@ class Block:
 
     # ---
 
-    def device(self, section: Section, parent: str | None, parent_known: bool | None, bridge: Line | None) -> PciDevice | None:
+    def device(
+        self, section: Section, parent: str | None, parent_known: bool | None, bridge: Line | None
+    ) -> PciDevice | None:
         """The facts, or None when no line told anything."""
         values = dict(self.values)
         maker = values.pop("maker", None)

@@ -58,7 +58,9 @@ def platform(section: Section, said: dict[str, Any]) -> Iterator[Platform]:
             uid=whole(machine.get("uid"), 1 << 32),
             origin={
                 "*": section.spot("/proc/version", text(machine.get("version"))),
-                "vm": section.spot("/proc/cpuinfo flags, /sys/class/dmi/id", f"hypervisor flag {bit}; {board or 'no DMI'}"),
+                "vm": section.spot(
+                    "/proc/cpuinfo flags, /sys/class/dmi/id", f"hypervisor flag {bit}; {board or 'no DMI'}"
+                ),
                 "hypervisor": section.spot("/sys/class/dmi/id", board),
                 "container": section.spot("signs of a container", container or "none"),
                 "hostname": section.spot("gethostname", text(machine.get("hostname"))),

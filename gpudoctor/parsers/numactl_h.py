@@ -38,7 +38,9 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         raise Unparsable(f"{section.source}: no node of numactl -H could be read")
     yield Numa(
         tuple(
-            NumaNode(id=n, cpus=cpus.get(n), memory_mib=memory.get(n), origin={"*": next(iter(where.values())), **where})
+            NumaNode(
+                id=n, cpus=cpus.get(n), memory_mib=memory.get(n), origin={"*": next(iter(where.values())), **where}
+            )
             for n, where in sorted(origin.items())
         )
     )

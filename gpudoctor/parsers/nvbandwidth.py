@@ -70,7 +70,12 @@ def _row(matrix: _Matrix, line: Line, section: Section) -> Loss | None:
     words = line.text.split()
     if not matrix.columns and _HEAD.match(line.text):
         matrix.columns = [int(word) for word in words]
-    elif matrix.columns and len(words) == len(matrix.columns) + 1 and words[0].isdigit() and all(_CELL.match(w) for w in words[1:]):
+    elif (
+        matrix.columns
+        and len(words) == len(matrix.columns) + 1
+        and words[0].isdigit()
+        and all(_CELL.match(w) for w in words[1:])
+    ):
         for column, word in zip(matrix.columns, words[1:], strict=True):
             if word != "N/A":
                 matrix.cells[int(words[0]), column] = (float(word), line)
@@ -85,7 +90,11 @@ def _copies(section: Section, matrices: list[_Matrix], devices: dict[int, tuple[
         there = next((v for (_, column), v in to_device.items() if column == number), None)
         back = next((v for (_, column), v in from_device.items() if column == number), None)
         name, address = devices.get(number, (None, None))
-        origin = {field: section.at(v[1]) for field, v in (("to_device_gbs", there), ("from_device_gbs", back)) if v is not None}
+        origin = {
+            field: section.at(v[1])
+            for field, v in (("to_device_gbs", there), ("from_device_gbs", back))
+            if v is not None
+        }
         out.append(
             HostCopy(
                 gpu=None if address else number,

@@ -25,7 +25,12 @@ _VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "h
 _FABRIC = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
 _SUMMARY = {1: "healthy", 2: "unhealthy", 3: "limited capacity"}
 # Bits of the fabric's health mask that are a fault when their pair reads 1 (nvml.h, nvmlGpuFabricInfo_v2_t).
-_HEALTH = ((0, "degraded bandwidth"), (2, "route recovery in progress"), (4, "route unhealthy"), (6, "access timeout recovery"))
+_HEALTH = (
+    (0, "degraded bandwidth"),
+    (2, "route recovery in progress"),
+    (4, "route unhealthy"),
+    (6, "access timeout recovery"),
+)
 _CONFIGURATION = {
     2: "incorrect system GUID",
     3: "incorrect chassis serial number",

@@ -49,7 +49,12 @@ def links(section: Section, gpus: dict[int, dict[str, Any]]) -> NvLinks:
 
 def _has_none(said: dict[str, Any], note: str | None) -> bool:
     """Not supported, or a count of none. Inside a vGPU, under MIG or on a lost GPU the answer says nothing of the part."""
-    if rows(said.get("nvlinks")) or text(said.get("error")) or said.get("virtualization_mode") == 2 or said.get("mig_mode") == 1:
+    if (
+        rows(said.get("nvlinks"))
+        or text(said.get("error"))
+        or said.get("virtualization_mode") == 2
+        or said.get("mig_mode") == 1
+    ):
         return False
     return note == "Not Supported" or note is None and whole(said.get("nvlink_count")) == 0
 
@@ -61,7 +66,9 @@ def _link(section: Section, gpu: int, number: int, said: dict[str, Any], place: 
     speed = whole(said.get("speed_mbs"), _MOST_MBS)
     remote = text(said.get("remote_bus_id"))
     kind = whole(said.get("remote_type"), 255)
-    origin: dict[str, Evidence] = {"*": section.spot(f"{place}.active", state if state is not None else text(said.get("error")))}
+    origin: dict[str, Evidence] = {
+        "*": section.spot(f"{place}.active", state if state is not None else text(said.get("error")))
+    }
     for field in ("replay", "recovery", "crc", "recovery_failed"):
         if whole(now.get(field)) is not None:
             origin[field] = section.spot(f"{place}.errors.{field}", now[field])
@@ -122,7 +129,12 @@ def _pair(
 ) -> Pair:
     origin: dict[str, Evidence] = {"*": section.spot(place, f"GPU{a} and GPU{b}")}
     words: dict[str, str | None] = {}
-    for field, key in (("p2p_read", "read"), ("p2p_write", "write"), ("p2p_nvlink", "nvlink"), ("p2p_atomics", "atomics")):
+    for field, key in (
+        ("p2p_read", "read"),
+        ("p2p_write", "write"),
+        ("p2p_nvlink", "nvlink"),
+        ("p2p_atomics", "atomics"),
+    ):
         words[field] = _status(said.get(key))
         origin[field] = section.spot(f"{place}.{key}", words[field])
     level = whole(said.get("ancestor"), 100)
@@ -130,7 +142,9 @@ def _pair(
     origin["pcie_path"] = origin["path"] = section.spot(f"{place}.ancestor", level)
     joined, count = _by_nvlink(active.get(a, []), active.get(b, []), known[a], known[b])
     if words["p2p_nvlink"] == "OK" and joined:
-        origin["path"] = origin["nvlinks"] = section.spot(f"{place}.nvlink", f"P2P over NVLink OK, {count or 'some'} links")
+        origin["path"] = origin["nvlinks"] = section.spot(
+            f"{place}.nvlink", f"P2P over NVLink OK, {count or 'some'} links"
+        )
         return Pair(a=a, b=b, path="NVL", nvlinks=count, pcie_path=pcie, origin=origin, **words)  # type: ignore[arg-type]
     exact = a in without or b in without
     return Pair(a=a, b=b, path=pcie, pcie_only=None if exact or pcie is None else True, origin=origin, **words)  # type: ignore[arg-type]
@@ -143,7 +157,9 @@ def _status(value: Any) -> str | None:
     return next((answer for answer in found if answer != "OK"), found[0] if found else None)
 
 
-def _by_nvlink(first: list[NvLink], second: list[NvLink], bus_a: str | None, bus_b: str | None) -> tuple[bool, int | None]:
+def _by_nvlink(
+    first: list[NvLink], second: list[NvLink], bus_a: str | None, bus_b: str | None
+) -> tuple[bool, int | None]:
     """Are the two joined by NVLink, and by how many links: directly, or through switches that all their links enter."""
     a, b = (address.normalise(bus) if bus and len(bus) < 32 else None for bus in (bus_a, bus_b))
     direct = [sum(1 for k in first if b and k.remote_bdf == b), sum(1 for k in second if a and k.remote_bdf == a)]

@@ -215,7 +215,9 @@ def _placed(devices: dict[str, PciDevice]) -> Iterator[PciDevice]:
     A bridge with a link on the root bus is a root port; below it bridges alternate: a switch's upstream port, then its
     downstream ports. A bridge below a root port without bridges of its own (PCIe to PCI) is none of these.
     """
-    linked = {d.bdf for d in devices.values() if d.is_bridge and (d.max_width is not None or d.max_speed_gts is not None)}
+    linked = {
+        d.bdf for d in devices.values() if d.is_bridge and (d.max_width is not None or d.max_speed_gts is not None)
+    }
     above_bridges = {devices[b].parent for b in linked if b is not None}
     types: dict[str | None, str] = {}
     for device in sorted(devices.values(), key=lambda d: _depth(devices, d)):

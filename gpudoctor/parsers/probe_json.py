@@ -26,7 +26,9 @@ def document(section: Section, probe: str) -> dict[str, Any]:
         found = json.loads(line.text, parse_int=_int, parse_constant=lambda _: None)
         if "\\ud" in line.text.lower():
             # Half a character (a name that is no UTF-8) could be written to no report.
-            found = json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"), parse_constant=lambda _: None)
+            found = json.loads(
+                json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"), parse_constant=lambda _: None
+            )
     except (ValueError, RecursionError) as error:
         raise Unparsable(f"the JSON of {probe} is cut or damaged ({type(error).__name__})") from None
     if not isinstance(found, dict):

@@ -26,7 +26,9 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         version = _VERSION.match(line.text)
         if version:
             yield Driver(
-                DriverEntry(module_version=version["version"], open_module=bool(version["open"]), origin={"*": section.at(line)})
+                DriverEntry(
+                    module_version=version["version"], open_module=bool(version["open"]), origin={"*": section.at(line)}
+                )
             )
             return
         for field, pattern in (("name", _MODEL), ("uuid", _UUID), ("bdf", _PLACE)):

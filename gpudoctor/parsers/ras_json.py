@@ -55,7 +55,9 @@ def _answer(section: Section, where: str, said: dict[str, Any]) -> RasAnswer:
         source=section.source,
         nccl_version=_text(said.get("nccl_version")),
         timeouts=_whole(ras.get("timeouts_count")) if isinstance(ras, dict) else None,
-        comms=tuple(_comm(section, place, c) for place, c in enumerate(said["communicators"][:20_000]) if isinstance(c, dict)),
+        comms=tuple(
+            _comm(section, place, c) for place, c in enumerate(said["communicators"][:20_000]) if isinstance(c, dict)
+        ),
         origin={"*": section.spot(where, f"RAS answer of {_text(said.get('timestamp')) or 'unknown time'}")},
     )
 
@@ -113,12 +115,18 @@ def differs(answer: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     comms = _list(said.get("communicators")) if isinstance(said, dict) else []
-    return any(_counts([r for r in _list(c.get("ranks")) if isinstance(r, dict) and _whole(r.get("rank")) is not None]) for c in comms if isinstance(c, dict))
+    return any(
+        _counts([r for r in _list(c.get("ranks")) if isinstance(r, dict) and _whole(r.get("rank")) is not None])
+        for c in comms
+        if isinstance(c, dict)
+    )
 
 
 def _who(said: dict[str, Any], why: str | None) -> RasRank:
     gpu = _whole(said.get("cuda_dev"))
-    return RasRank(int(said["rank"]), _text(said.get("host")), _whole(said.get("pid")), None if gpu is None else str(gpu), why)
+    return RasRank(
+        int(said["rank"]), _text(said.get("host")), _whole(said.get("pid")), None if gpu is None else str(gpu), why
+    )
 
 
 def _wrong(said: dict[str, Any]) -> str | None:

@@ -90,7 +90,9 @@ def _switch(value: str) -> str | None:
 
 
 def _virtualization(value: str) -> str:
-    return {"pass-through": "passthrough", "host vgpu": "host-vgpu", "host vsga": "host-vsga"}.get(value.lower(), value.lower())
+    return {"pass-through": "passthrough", "host vgpu": "host-vgpu", "host vsga": "host-vsga"}.get(
+        value.lower(), value.lower()
+    )
 
 
 def _recovery(value: str) -> str | None:
@@ -133,7 +135,12 @@ FIELDS: dict[tuple[str, ...], tuple[str, Convert]] = {
         (
             "retired_pending",
             _flag,
-            ("pending_retirement", "pending_blacklist", "retired pages/pending page blacklist", "retired pages/pending"),
+            (
+                "pending_retirement",
+                "pending_blacklist",
+                "retired pages/pending page blacklist",
+                "retired pages/pending",
+            ),
         ),
         # `power_readings` until 525; the module readings of Grace boards have the same leaves and are not the GPU's.
         (

@@ -125,7 +125,10 @@ def _lost_indentation(section: Section) -> bool:
     columns = {
         len(line.text) - len(line.text.lstrip())
         for line in section
-        if line.text.strip() and not _GPU.match(line.text) and not _TOP.match(line.text) and not _ELIDED.match(line.text)
+        if line.text.strip()
+        and not _GPU.match(line.text)
+        and not _TOP.match(line.text)
+        and not _ELIDED.match(line.text)
     }
     return len(columns) < 2
 
@@ -143,4 +146,6 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         return
     if reader.elided is not None:
         yield Loss("a part of nvidia-smi -q", f"left out by the author at line {reader.elided.number} ({section.source})")
-    yield from facts(reader.gpus, reader.driver, reader.origin, reader.attached, section.lines[-1].cut or reader.elided is not None)
+    yield from facts(
+        reader.gpus, reader.driver, reader.origin, reader.attached, section.lines[-1].cut or reader.elided is not None
+    )

@@ -151,7 +151,9 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         if after is None:
             break
         at = after
-    yield from facts(reader.gpus, reader.driver, reader.origin, reader.attached, cut or reader.elided or not reader.ended)
+    yield from facts(
+        reader.gpus, reader.driver, reader.origin, reader.attached, cut or reader.elided or not reader.ended
+    )
 
 
 def _next(lines: Sequence[Line], start: int, tags: tuple[str, ...]) -> tuple[int | None, int]:

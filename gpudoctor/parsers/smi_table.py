@@ -44,7 +44,9 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         if versions:
             header = True
             cuda = _CUDA.search(versions[2])
-            yield Driver(DriverEntry(version=versions[1], cuda_version=cuda[1] if cuda else None, origin={"*": section.at(line)}))
+            yield Driver(
+                DriverEntry(version=versions[1], cuda_version=cuda[1] if cuda else None, origin={"*": section.at(line)})
+            )
         elided = elided or _DOTS.match(line.text) is not None
         processes = processes or "Processes:" in line.text
         # The text behind the last bar is the margin, or a cell that a cut left open.

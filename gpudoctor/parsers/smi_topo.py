@@ -152,7 +152,9 @@ def _nic(section: Section, name: str, matrix: Matrix) -> Nic:
         device, line = matrix.devices[name]
         return Nic(name=name, device=device, origin={"*": section.at(line)})
     numbered = re.match(r"^NIC\d+$", name)
-    return Nic(name=name, device=None if numbered else name, origin={"*": section.at(matrix.header or matrix.rows[0].line)})
+    return Nic(
+        name=name, device=None if numbered else name, origin={"*": section.at(matrix.header or matrix.rows[0].line)}
+    )
 
 
 def _columns_without_header(rows: list[Row]) -> list[str]:

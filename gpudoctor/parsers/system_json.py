@@ -139,7 +139,9 @@ def _shm(section: Section, said: Any) -> Iterator[Shm]:
                 "*": section.spot("statvfs /dev/shm", f"{whole(said.get('size_bytes'))} bytes"),
                 "free_bytes": section.spot("statvfs /dev/shm", f"{whole(said.get('free_bytes'))} bytes free"),
                 "writable": section.spot("access /dev/shm", f"writable: {flag(said.get('writable'))}"),
-                "mounted": section.spot("/proc/self/mounts", f"/dev/shm {','.join(options)}" if mount else "no /dev/shm"),
+                "mounted": section.spot(
+                    "/proc/self/mounts", f"/dev/shm {','.join(options)}" if mount else "no /dev/shm"
+                ),
                 "noexec": section.spot("/proc/self/mounts", f"/dev/shm {','.join(options)}"),
             },
         )

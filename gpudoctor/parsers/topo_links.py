@@ -152,4 +152,9 @@ def nic_paths(section: Section, gpus: Mapping[int, Node], tree: Tree) -> Iterato
                 continue
             path = "PIX" if above_gpu[0] is shared and above_net[0] is shared else "PXB"
             where = f"NCCL's topology, gpu {index} and net {net.get('name')} (lines {gpu.line} and {net.line})"
-            yield NicPath(gpu=index, nic=net.get("name") or "", path=path, origin={"*": section.spot(where, f"both below {shared.bdf}")})
+            yield NicPath(
+                gpu=index,
+                nic=net.get("name") or "",
+                path=path,
+                origin={"*": section.spot(where, f"both below {shared.bdf}")},
+            )

@@ -85,20 +85,30 @@ def _marked(lines: list[Line]) -> Iterator[Line]:
         if _is_header(words):
             below = [other.text for other in lines[place + 1 : place + 3]]
             partial = not _is_word(words[-1])
-            flush = words[-1] not in ("Affinity", "ID") and len(below) == 2 and {len(text) for text in below} == {len(line.text)}
+            flush = (
+                words[-1] not in ("Affinity", "ID")
+                and len(below) == 2
+                and {len(text) for text in below} == {len(line.text)}
+            )
             width = len(line.text) if partial or flush else 0
         yield line._replace(cut=True) if width and len(line.text) >= width else line
 
 
 def _is_word(word: str) -> bool:
     """Is a header's last word whole, as far as one can tell?"""
-    return word in _LABELS or NAME.match(word) is not None or _DOTS.match(word) is not None or _RUN_TOGETHER.match(word) is not None
+    return (
+        word in _LABELS
+        or NAME.match(word) is not None
+        or _DOTS.match(word) is not None
+        or _RUN_TOGETHER.match(word) is not None
+    )
 
 
 def _is_header(words: list[str]) -> bool:
     """`GPU0 GPU1 … CPU Affinity`; a row has a cell in second place."""
     return bool(words) and (
-        bool(_GPU.match(words[0])) and (len(words) == 1 or not (_WHOLE.match(words[1]) or _DOTS.match(words[1]) and _has_cell(words)))
+        bool(_GPU.match(words[0]))
+        and (len(words) == 1 or not (_WHOLE.match(words[1]) or _DOTS.match(words[1]) and _has_cell(words)))
         or bool(_RUN_TOGETHER.match(words[0]))
     )
 
@@ -171,7 +181,11 @@ def _continues(group: list[Line], line: Line) -> bool:
     in_row = NAME.match(begun[0]) is not None and len(begun) > 1 and not in_header
     if not (in_header or in_row) or "=" in line.text:
         return False
-    starts_row = NAME.match(words[0]) is not None and len(words) > 1 and (_WHOLE.match(words[1]) is not None or words[1] in ("..", "...", "…"))
+    starts_row = (
+        NAME.match(words[0]) is not None
+        and len(words) > 1
+        and (_WHOLE.match(words[1]) is not None or words[1] in ("..", "...", "…"))
+    )
     if in_header:
         return not starts_row and not (words[0] == "GPU0" and len(words) > 1)
     # The rest of a row is cells and affinities; a line of names is another header.

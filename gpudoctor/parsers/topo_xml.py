@@ -172,7 +172,13 @@ def _hex(node: Node, name: str, digits: int) -> str | None:
 def _class(node: Node) -> str | None:
     """`0x030200` -> `030200`; files written by hand may leave out the programming interface (`0x0302`)."""
     code = node.get("class") or ""
-    return _hex(node, "class", 6) if len(code) == 8 else f"{_hex(node, 'class', 4)}00" if _HEX.match(code) and len(code) == 6 else None
+    return (
+        _hex(node, "class", 6)
+        if len(code) == 8
+        else f"{_hex(node, 'class', 4)}00"
+        if _HEX.match(code) and len(code) == 6
+        else None
+    )
 
 
 def _ids(node: Node, vendor: str, device: str) -> str | None:

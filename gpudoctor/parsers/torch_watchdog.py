@@ -190,7 +190,9 @@ def _work(section: Section, lines: tuple[Line, ...], place: int, hit: _Hit) -> R
         "group_rank": inside,
         "group": group,
         "group_name": name,
-        "origin": {"*": Evidence(section.source, f"line {line.number}", hit.text[hit.start : match.end()].strip()[:240])},
+        "origin": {
+            "*": Evidence(section.source, f"line {line.number}", hit.text[hit.start : match.end()].strip()[:240])
+        },
     }
     if match.re in (_TIMEOUT, _BLOCKING):
         fields |= {k: int(said[k]) for k in ("seq", "numel_in", "numel_out", "timeout_ms", "ran_ms") if said.get(k)}
@@ -247,7 +249,9 @@ def _last_error(lines: tuple[Line, ...], place: int) -> str | None:
     for at in range(place + 1, min(place + 6, len(lines))):
         found = _LAST_ERROR.match(lines[at].text)
         if found is not None:
-            text = found[1].strip() or (lines[at + 1].text.strip() if at + 1 < len(lines) and not lines[at + 1].cut else "")
+            text = found[1].strip() or (
+                lines[at + 1].text.strip() if at + 1 < len(lines) and not lines[at + 1].cut else ""
+            )
             return text[:400] or None
     return None
 
@@ -267,7 +271,11 @@ def _placed(works: list[RankWork]) -> list[RankWork]:
             if (work.seq, work.op, work.numel_in) in known:
                 continue
         elif work.group is None:
-            same = [k for k in grouped.get(-1 if work.rank is None else work.rank, ()) if work.seq is None or k.seq is None or k.seq == work.seq]
+            same = [
+                k
+                for k in grouped.get(-1 if work.rank is None else work.rank, ())
+                if work.seq is None or k.seq is None or k.seq == work.seq
+            ]
             groups = {k.group: k for k in same}
             exact = {k.group: k for k in same if k.seq is not None and k.seq == work.seq}
             chosen = exact if len(exact) == 1 else groups
@@ -285,7 +293,9 @@ def _ranks(said: str) -> tuple[int, ...]:
 def _accused(section: Section, line: Line) -> Iterator[Accused]:
     clients = _CLIENTS.search(line.text) if "clients joined" in line.text else None
     if clients is not None:
-        yield Accused(kind="waits", ranks=(0,), world=int(clients[2]), joined=int(clients[1]), origin={"*": section.at(line)})
+        yield Accused(
+            kind="waits", ranks=(0,), world=int(clients[2]), joined=int(clients[1]), origin={"*": section.at(line)}
+        )
     if "arrier" not in line.text and "collective #" not in line.text and "lagging" not in line.text:
         return
     origin = {"*": section.at(line)}

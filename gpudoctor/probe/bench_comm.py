@@ -85,7 +85,10 @@ class Nccl:
         own = dst + self.rank * part * ELEMENT  # this rank's share of the large buffer
 
         def call(name: str, *args: Any) -> Op:
-            pointers = [ctypes.c_void_p(a) if i < 2 else ctypes.c_size_t(a) if i == 2 else ctypes.c_int(a) for i, a in enumerate(args)]
+            pointers = [
+                ctypes.c_void_p(a) if i < 2 else ctypes.c_size_t(a) if i == 2 else ctypes.c_int(a)
+                for i, a in enumerate(args)
+            ]
             return lambda: self._do(name, *pointers, self.comm, self._stream())
 
         if collective == "all_reduce":
@@ -99,7 +102,10 @@ class Nccl:
             return None
         if collective == "alltoall":
             return lambda: self._exchange(
-                [(src + peer * part * ELEMENT, dst + peer * part * ELEMENT, part, peer, peer) for peer in range(self.size)]
+                [
+                    (src + peer * part * ELEMENT, dst + peer * part * ELEMENT, part, peer, peer)
+                    for peer in range(self.size)
+                ]
             )
         if collective == "sendrecv":
             return lambda: self._exchange([(src, dst, count, (self.rank + 1) % self.size, (self.rank - 1) % self.size)])
@@ -152,7 +158,10 @@ class Distributed:
     def _ring(self, send: Any, recv: Any) -> None:
         ranks = self.dist.get_process_group_ranks(self.group)
         to, from_ = ranks[(self.rank + 1) % self.size], ranks[(self.rank - 1) % self.size]
-        ops = [self.dist.P2POp(self.dist.isend, send, to, self.group), self.dist.P2POp(self.dist.irecv, recv, from_, self.group)]
+        ops = [
+            self.dist.P2POp(self.dist.isend, send, to, self.group),
+            self.dist.P2POp(self.dist.irecv, recv, from_, self.group),
+        ]
         for work in self.dist.batch_isend_irecv(ops):
             work.wait()
 
@@ -166,7 +175,9 @@ def pattern(torch: Any, start: int, count: int, rank: int, device: Any) -> Any:
     return values.add_(rank + 1).to(torch.float32)
 
 
-def prepare(torch: Any, collective: str, send: Any, recv: Any, size: int, rank: int, ranks: int, in_place: bool) -> None:
+def prepare(
+    torch: Any, collective: str, send: Any, recv: Any, size: int, rank: int, ranks: int, in_place: bool
+) -> None:
     """Fill the buffers for one checked call."""
     count = size // ELEMENT
     part = count // ranks

@@ -80,7 +80,9 @@ def _note(seen: list[tuple[float | None, int | None]], link: Link) -> None:
         seen.append(state)
 
 
-def _rate(torch: Any, copy: Callable[[], Any], size: int, rounds: int, meanwhile: Callable[[], None] | None = None) -> float:
+def _rate(
+    torch: Any, copy: Callable[[], Any], size: int, rounds: int, meanwhile: Callable[[], None] | None = None
+) -> float:
     """GB/s of repeated copies, timed on the device. meanwhile is called for as long as they run."""
     copy()
     torch.cuda.synchronize()

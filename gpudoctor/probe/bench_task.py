@@ -35,7 +35,9 @@ class Task:
         most = max(self.sizes, default=_BARRIER_BYTES) // 4
         self.send = self.torch.zeros(most, dtype=self.torch.float32, device=rank.device)
         self.recv = self.torch.zeros(most, dtype=self.torch.float32, device=rank.device)
-        self.tiny = [self.torch.zeros(_BARRIER_BYTES // 4, dtype=self.torch.float32, device=rank.device) for _ in range(2)]
+        self.tiny = [
+            self.torch.zeros(_BARRIER_BYTES // 4, dtype=self.torch.float32, device=rank.device) for _ in range(2)
+        ]
         self.barrier = comm.op("all_reduce", *self.tiny, _BARRIER_BYTES, True)
         self.stream = self.torch.cuda.Stream() if rank.cuda else None
         self._sync()  # the zeros above are written on another stream

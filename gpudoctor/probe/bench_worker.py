@@ -153,8 +153,15 @@ class Rank:
             return
         if self.cuda:
             version = self.torch.cuda.nccl.version()
-            say("library", rank=self.rank, nccl=".".join(str(v) for v in version) if isinstance(version, tuple) else str(version), direct=False)
-        self.torch.distributed.init_process_group(self.job["backend"], store=self.store, rank=self.rank, world_size=self.world)
+            say(
+                "library",
+                rank=self.rank,
+                nccl=".".join(str(v) for v in version) if isinstance(version, tuple) else str(version),
+                direct=False,
+            )
+        self.torch.distributed.init_process_group(
+            self.job["backend"], store=self.store, rank=self.rank, world_size=self.world
+        )
         self.plain = self.torch.distributed
 
     def _group(self, name: str, group: list[int]) -> Any:
@@ -162,7 +169,11 @@ class Rank:
         comm = importlib.import_module("bench_comm")
         if self.plain is not None:
             handle = self.plain.new_group(group) if len(group) < self.world else self.plain.group.WORLD
-            return comm.Distributed(self.torch, self.job["backend"], group.index(self.rank), len(group), handle) if self.rank in group else None
+            return (
+                comm.Distributed(self.torch, self.job["backend"], group.index(self.rank), len(group), handle)
+                if self.rank in group
+                else None
+            )
         if self.rank not in group:
             return None
 
@@ -253,7 +264,14 @@ def main() -> int:
     if not torch.distributed.is_available():
         say("no_torch", words="this PyTorch is built without torch.distributed")
         return 3
-    say("ready", schema=SCHEMA, torch=torch.__version__, cuda=torch.version.cuda, python=sys.version.split()[0], import_s=round(time.monotonic() - began, 3))
+    say(
+        "ready",
+        schema=SCHEMA,
+        torch=torch.__version__,
+        cuda=torch.version.cuda,
+        python=sys.version.split()[0],
+        import_s=round(time.monotonic() - began, 3),
+    )
     for line in sys.stdin.buffer:
         run_job(torch, json.loads(line))
     return 0

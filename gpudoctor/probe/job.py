@@ -158,7 +158,11 @@ def describe(pid: int, buses: set[str], held: tuple[set[int], bool] | None) -> d
         shm=shared_memory(pid),
         container=container(pid),
     )
-    lacking = [word for word, key in (("environment", "environment"), ("/dev/shm", "shm"), ("open files", "open_minors")) if out[key] is None]
+    lacking = [
+        word
+        for word, key in (("environment", "environment"), ("/dev/shm", "shm"), ("open files", "open_minors"))
+        if out[key] is None
+    ]
     if lacking:
         out["unreadable"] = f"this user may not read its {', '.join(lacking)}"
     return out
@@ -173,7 +177,9 @@ def main() -> int:
         print(f"{PROC} cannot be read: {error.strerror}", file=sys.stderr)
         return 3
     processes = [
-        describe(pid, listed.get(pid, set()), scanned.get(pid)) for pid in sorted({*listed, *scanned})[:MOST] if pid != os.getpid()
+        describe(pid, listed.get(pid, set()), scanned.get(pid))
+        for pid in sorted({*listed, *scanned})[:MOST]
+        if pid != os.getpid()
     ]
     answer = {
         "probe": "gpudoctor.job",

@@ -169,7 +169,9 @@ def infiniband(root: str) -> dict[str, object] | None:
         device = os.path.join(base, name, "device")
         ports = {}
         for port in listing(base, name, "ports") or ():
-            ports[port] = {key: read(base, name, "ports", port, key) for key in ("state", "phys_state", "rate", "link_layer")}
+            ports[port] = {
+                key: read(base, name, "ports", port, key) for key in ("state", "phys_state", "rate", "link_layer")
+            }
             # Which network interface is this port: the ones of the whole function would mix the ports of one card.
             ports[port]["netdev"] = read(base, name, "ports", port, "gid_attrs", "ndevs", "0")
         out[name] = {

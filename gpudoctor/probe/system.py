@@ -86,7 +86,11 @@ def shared_memory() -> dict[str, Any]:
         words = line.split()
         if len(words) > 3 and words[1] == path:
             mount = {"type": words[2], "options": words[3]}  # the last one lies on top
-    out: dict[str, Any] = {"exists": os.path.isdir(path), "mount": mount, "writable": os.access(path, os.W_OK | os.X_OK)}
+    out: dict[str, Any] = {
+        "exists": os.path.isdir(path),
+        "mount": mount,
+        "writable": os.access(path, os.W_OK | os.X_OK),
+    }
     try:
         space = os.statvfs(path)
         out["size_bytes"], out["free_bytes"] = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
@@ -128,7 +132,11 @@ def processor() -> dict[str, Any]:
 
 def container() -> dict[str, Any]:
     marks = [name for name, path in CONTAINER_MARKS if os.path.exists(path)]
-    variables = [v for v in ("KUBERNETES_SERVICE_HOST", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "container") if os.environ.get(v)]
+    variables = [
+        v
+        for v in ("KUBERNETES_SERVICE_HOST", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "container")
+        if os.environ.get(v)
+    ]
     groups = (read("/proc/1/cgroup") or "") + "\n" + (read("/proc/self/cgroup") or "")
     return {
         "marks": marks,
@@ -168,14 +176,17 @@ def driver() -> dict[str, Any]:
         "version": read(f"{base}/version"),
         "gpus": listing(f"{base}/gpus"),
         "switches": listing("/proc/driver/nvidia-nvswitch/devices"),
-        "persistenced": os.path.exists("/run/nvidia-persistenced/socket") or os.path.exists("/var/run/nvidia-persistenced/socket"),
+        "persistenced": os.path.exists("/run/nvidia-persistenced/socket")
+        or os.path.exists("/var/run/nvidia-persistenced/socket"),
     }
 
 
 def nodes() -> dict[str, Any]:
     """Device nodes and which of them this process may open. os.access asks the device cgroup too, and opens nothing."""
     names = listing("/dev") or []
-    gpus = {m[1]: os.access(f"/dev/{m[0]}", os.R_OK | os.W_OK) for m in (re.match(r"^nvidia(\d+)$", n) for n in names) if m}
+    gpus = {
+        m[1]: os.access(f"/dev/{m[0]}", os.R_OK | os.W_OK) for m in (re.match(r"^nvidia(\d+)$", n) for n in names) if m
+    }
     return {
         "gpus": gpus,
         "control": os.access("/dev/nvidiactl", os.R_OK | os.W_OK) if os.path.exists("/dev/nvidiactl") else None,
