@@ -25,6 +25,15 @@ _OTHER = frozenset(("laptop", "mobile", "embedded", "mig", "grid"))
 _VGPU = re.compile(r"^\d+[qcab]$")  # the profile at the end of a vGPU's name: A100-40C, L40S-48Q
 
 
+# As drivers and the PCI ID database name laptop parts: `… Laptop GPU`, `… with Max-Q Design`, `TU117M [GeForce … Mobile]`, `GTX 970M`.
+_LAPTOP = re.compile(r"\b(?:Laptop|Mobile|Max-Q|[A-Z]{2}\d{3}(?:GL)?M|\d{3}MX?)\b")
+
+
+def is_laptop(*names: str | None) -> bool:
+    """A GPU that is soldered beside a processor: the board wires what lanes it likes and switches it off when idle."""
+    return any(name is not None and _LAPTOP.search(name) is not None for name in names)
+
+
 class Part(KeyedRecord):
     """One GPU model. None is unknown or, for NVLink, none: see `nvlink`."""
 

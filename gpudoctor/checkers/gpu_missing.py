@@ -12,7 +12,8 @@ from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.presence import absent, comparable
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Grant, Platform
-from gpudoctor.model import CERTAIN, ERROR, LIKELY, CannotTell, Cause, Evidence, Finding, Step
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, POSSIBLE, CannotTell, Cause, Evidence, Finding, Step
+from gpudoctor.parts import is_laptop
 from gpudoctor.record import replace
 
 GPU_MISSING = Cause(
@@ -70,9 +71,10 @@ class GpuMissing(BaseChecker):
             ):
                 said.add(device.bdf or "")
                 words = f"The GPU at {device.bdf or 'an address that is not in the input'} does not answer on the bus: its registers read all ones."
-                yield _lost(
+                found = _lost(
                     f"gpu:{device.bdf}" if device.bdf else "host", words, (device.at("all_ones"),), device.bdf, LIKELY
                 )
+                yield _asleep(found) if is_laptop(device.name) else found
         if gpus is None or tree is None or not comparable(gpus, tree, facts.recorded):
             if not said:
                 yield CannotTell(
@@ -131,6 +133,18 @@ def _from_log(event: KernelEvent) -> Finding:
     )
     found = _lost(f"gpu:{event.bdf}" if event.bdf else "host", words, (event.at("text"),), event.bdf, LIKELY)
     return replace(found, remediation=_MAP) if unmapped else found
+
+
+def _asleep(found: Finding) -> Finding:
+    """A laptop switches its GPU off while nothing uses it, and a switched-off card reads the same as a lost one."""
+    return replace(
+        found,
+        severity=NOTE,
+        confidence=POSSIBLE,
+        message=f"{found.message} Laptops switch it off while nothing uses it, which looks the same.",
+        cost=None,
+        remediation=(Step("Wake it, and look again", f"nvidia-smi; lspci -s {found.subject.removeprefix('gpu:')}"),),
+    )
 
 
 _MAP = (

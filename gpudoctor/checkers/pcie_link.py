@@ -39,6 +39,7 @@ from gpudoctor.model import (
     Step,
     Threshold,
 )  # fmt: skip
+from gpudoctor.parts import is_laptop
 
 HALF = Threshold(
     "share of the lanes at or below which a link that carries traffic between GPUs is an error", 0.5, "of the lanes",
@@ -111,15 +112,18 @@ def _width_finding(
     # A slot of eight lanes is common by design (two cards share sixteen): unless the port is known to allow more, only
     # what would be an error in either case is one.
     worst = HALF.value * limit if port else NARROW.value
+    laptop = port is None and is_laptop(link.gpu.name, link.card.name if link.card else None)
+    if laptop:
+        doubt = "; laptops often wire no more to it, and the port is not in the input"
     return Finding(
         "pcie-width",
-        ERROR if carrying and width <= worst else WARNING,
+        NOTE if laptop else ERROR if carrying and width <= worst else WARNING,
         link.subject,
         f"{link.label}: the PCIe link trained x{width}, {ends}{doubt}. Here {carries(carrying)}.",
         seen(now, card, port),
         CERTAIN if port and link.placed else POSSIBLE,
         pcie.cost(before, after),
-        _width_steps(link, limit),
+        (Step("Read what both ends allow and have trained.", look_command(link)),) if laptop else _width_steps(link, limit),
         Gain(round(before, 1), round(after, 1), "GB/s each way") if before and after else None,
     )
 

@@ -120,3 +120,10 @@ def test_memory_windows_that_are_not_mapped_need_firmware_and_no_power_cycle():
     found = missing(log)["gpu:0000:0c:00.0"]
     assert "not mapped" in found.message and "Above 4G" in found.remediation[0].step
     assert not any("poweroff" in (s.command or "") for s in found.remediation)
+
+
+def test_a_laptop_switches_its_gpu_off():
+    (found,) = missing(bus(count=1, all_ones=True, name="NVIDIA Corporation GM107M [GeForce GTX 950M]")).values()
+    assert (found.severity, found.confidence) == ("note", "possible")
+    (found,) = missing(bus(count=1, all_ones=True, name="NVIDIA Corporation GA100 [A100 PCIe 80GB]")).values()
+    assert found.severity == "error"

@@ -83,3 +83,13 @@ def test_every_row_is_whole_and_sourced():
         # A board that needs its links has a known number of them, and no part without NVLink has any.
         assert not part.required or (part.nvlink and part.links)
         assert part.nvlink or (part.links is None and not part.pair_links and part.link_gbs is None)
+
+
+def test_laptop_parts_by_their_names() -> None:
+    for name in (
+        "NVIDIA GeForce RTX 4060 Laptop GPU", "Quadro T2000 with Max-Q Design", "NVIDIA Corporation TU117M [GeForce GTX 1650 Ti Mobile]",
+        "NVIDIA Corporation GM107M", "GeForce GTX 970M", "NVIDIA GeForce 940MX", "GA107GLM [RTX A2000 Mobile]",
+    ):  # fmt: skip
+        assert parts.is_laptop(None, name), name
+    for name in ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB", "AD102 [GeForce RTX 4090]", "GH100 [H100 SXM5 80GB]", "Tesla M40", None):
+        assert not parts.is_laptop(name), name

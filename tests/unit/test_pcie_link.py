@@ -159,3 +159,9 @@ def test_samples_not_proven_busy_stay_a_note() -> None:
 
 def test_the_slots_generation_is_the_measure() -> None:
     assert speed(host().slot(1, speed_gts=8.0)) == {}
+
+
+def test_a_laptop_may_wire_fewer_lanes() -> None:
+    gpu = Gpu(index=0, bdf="0000:01:00.0", name="NVIDIA GeForce RTX 3050 Laptop GPU", width=8, max_width=16, origin=HERE)
+    (found,) = findings(PcieWidth(), Gpus((gpu,), complete=True)).values()
+    assert (found.severity, found.confidence) == ("note", "possible") and "laptop" in found.message
