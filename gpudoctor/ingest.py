@@ -18,6 +18,7 @@ from gpudoctor.record import KeyedRecord
 if TYPE_CHECKING:
     from gpudoctor.collect.capture import Snapshot
     from gpudoctor.read.source import Source
+    from gpudoctor.read.team import Team
 
 
 class Intake(KeyedRecord):
@@ -44,6 +45,7 @@ class _Pile:
         self.unknown: list[str] = []
         self.recognised = 0
         self.captured_at: str | None = None
+        self.team: Team | None = None  # helps with long texts, whichever they are
         self._machines: dict[str | None, dict[str | None, Machine]] = {}  # by host: itself, and others under its name
 
     def add(self, section: Section, failed: bool = False, document: bool = False) -> bool:
@@ -84,8 +86,12 @@ def take(snapshots: Sequence[Snapshot] = (), sources: Iterable[Source] = ()) -> 
     pile = _Pile()
     for snapshot in snapshots:
         _take_snapshot(pile, snapshot)
-    for source in sources:
-        _take_source(pile, source)
+    try:
+        for source in sources:
+            _take_source(pile, source)
+    finally:
+        if pile.team is not None:
+            pile.team.close()
     return _joined(pile)
 
 
@@ -120,8 +126,10 @@ def _take_source(pile: _Pile, source: Source) -> None:
         _take_snapshot(pile, load(source))
         return
     from gpudoctor.read.recognise import Recogniser
+    from gpudoctor.read.team import Team
     from gpudoctor.read.whole import whole
 
+    pile.team = pile.team or Team()
     found = False
     try:
         section, chunks = whole(source.name, source.chunks())
@@ -130,7 +138,7 @@ def _take_source(pile: _Pile, source: Source) -> None:
             return
         if section is not None:
             found = pile.add(section, document=True)
-        for section in Recogniser(source.name).run(chunks):
+        for section in Recogniser(source.name, team=pile.team).run(chunks):
             found |= pile.add(section, document=True)
     except OSError as error:
         pile.missing.append(Missing(source.name, f"could not be read to its end: {error.strerror or error}"))

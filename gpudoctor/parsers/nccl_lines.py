@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 
 from gpudoctor.facts.nccl import Diagnostic, Nccl, kind_of
@@ -69,32 +68,35 @@ class NcclLog:
 
     def take(self, before: bytes, message: bytes, where: Where) -> None:
         """One line, cut at its first `NCCL `."""
-        with suppress(ValueError, OverflowError):  # a number of five thousand digits, `1.2.3`: no line of NCCL's
-            self._take(before, message, where)
-
-    def _take(self, before: bytes, message: bytes, where: Where) -> None:
         key = message[:10]
-        if key == _CHANNEL:
-            # What one channel says of a pair another says too: all the same as long as it is the same communicator's.
-            at = message.find(b" : ")
-            mark = hash(message[at:] if at > 0 else message)
-            proc = self._process(before)[0]
-            if mark not in proc.told:
-                self._channel(proc, message[5:], where)
-                if b"] -> " in message:
-                    _remember(proc.told, mark)
-        elif key in _SPEAKS_OF_PROCESS:
-            mark = hash(message)
-            proc = self._process(before)[0]
-            if mark not in proc.heard:
-                _SPEAKS_OF_PROCESS[key](proc, message[5:], self.seen, where)
-                _remember(proc.heard, mark)
-        elif key in self._handlers:
-            self._handlers[key](self._process(before)[0], message[5:], where)
-        elif key in _HAS_FIGURES:
-            _HAS_FIGURES[key](self._process(before)[0], message[5:], self.seen, where)
-        elif message.startswith(b"INFO "):
-            if key not in SILENT:
+        try:
+            if key == _CHANNEL:
+                proc = self._process(before)[0]
+                # What one channel says of a pair another says too: all the same as long as it is the same communicator's.
+                at = message.find(b" : ")
+                mark = hash(message[at:] if at > 0 else message)
+                if mark not in proc.told:
+                    self._channel(proc, message[5:], where)
+                    if b"] -> " in message:
+                        _remember(proc.told, mark)
+            elif key in _SPEAKS_OF_PROCESS:
+                proc = self._process(before)[0]
+                mark = hash(message)
+                if mark not in proc.heard:
+                    _SPEAKS_OF_PROCESS[key](proc, message[5:], self.seen, where)
+                    _remember(proc.heard, mark)
+            elif key in self._handlers:
+                self._handlers[key](self._process(before)[0], message[5:], where)
+            elif key in _HAS_FIGURES:
+                _HAS_FIGURES[key](self._process(before)[0], message[5:], self.seen, where)
+            else:
+                self._other(before, message, where)
+        except (ValueError, OverflowError):  # a number of five thousand digits, `1.2.3`: no line of NCCL's
+            return
+
+    def _other(self, before: bytes, message: bytes, where: Where) -> None:
+        if message.startswith(b"INFO "):
+            if message[:10] not in SILENT:
                 self._info(before, message[5:], where)
         elif message.startswith((b"WARN ", b"ATTN ", b"ABORT ")):
             self._warn(before, message, where)
@@ -178,9 +180,6 @@ class NcclLog:
         if found is None:
             return
         pointer, rank, nranks = found.groups()
-        # Every name and what follows it; the last word may be cut.
-        words = message[found.end() :].split(b" ")
-        fields = dict(zip(words, words[1:-1], strict=False))
         state = _STATE.search(message, found.end())
         what = (state[1] + b" " + state[2]) if state else b""
         comm = proc.comms.get(pointer)
@@ -190,19 +189,8 @@ class NcclLog:
             comm = Comm(pointer.decode(), int(rank), int(nranks), self.order)
             proc.begin(pointer, comm)
             comm.where = where()
-        if fields.get(b"cudaDev", b"").isdigit():
-            comm.cuda_dev = int(fields[b"cudaDev"])
-        if fields.get(b"nvmlDev", b"").isdigit():
-            comm.nvml_dev = int(fields[b"nvmlDev"])
-        bus, comm_id = fields.get(b"busId"), fields.get(b"commId")
-        if bus and not bus.strip(_HEX):
-            comm.bus_id = bus.decode()
-        if comm_id is not None and comm_id[:2] == b"0x" and not comm_id[2:].strip(_HEX):
-            comm.comm_id = comm_id.decode()
-        nodes = fields.get(b"nNodes", b""), fields.get(b"localRanks", b""), fields.get(b"localRank", b"")
-        if all(n.isdigit() for n in nodes):
-            comm.nnodes, comm.local_ranks, comm.local_rank = (int(n) for n in nodes)
-        comm.devices = None
+        if what != b"Init COMPLETE" or comm.comm_id is None:  # the end repeats what the start said
+            _describe(comm, message[found.end() :])
         proc.told.clear()
         if starts:
             comm.started = True
@@ -269,6 +257,26 @@ class NcclLog:
             seen={kind: spot_of(spot) for kind, spot in self.seen.spots.items()},
             counts=self.pairs.counts(),
         )
+
+
+def _describe(comm: Comm, message: bytes) -> None:
+    """What stands behind a communicator's rank and size: every name with what follows it. The last word may be cut."""
+    words = message.split(b" ")
+    fields = dict(zip(words, words[1:-1], strict=False))
+    if fields.get(b"cudaDev", b"").isdigit():
+        comm.cuda_dev = int(fields[b"cudaDev"])
+    if fields.get(b"nvmlDev", b"").isdigit():
+        comm.nvml_dev = int(fields[b"nvmlDev"])
+    bus, comm_id = fields.get(b"busId"), fields.get(b"commId")
+    if bus and not bus.strip(_HEX):
+        comm.bus_id = bus.decode()
+    if comm_id is not None and comm_id[:2] == b"0x" and not comm_id[2:].strip(_HEX):
+        comm.comm_id = comm_id.decode()
+    if b"nNodes" in fields:
+        nodes = fields[b"nNodes"], fields.get(b"localRanks", b""), fields.get(b"localRank", b"")
+        if all(n.isdigit() for n in nodes):
+            comm.nnodes, comm.local_ranks, comm.local_rank = (int(n) for n in nodes)
+    comm.devices = None
 
 
 def _remember(marks: set[int], mark: int) -> None:

@@ -24,7 +24,7 @@ _MAX_SHORT = 33
 _SHORT_LINE = re.compile(rb"\n[\w/()]{1,30}\r?\n")
 _FOLDED = re.compile(rb"( via (?:P2P|SHM|NET)[^\n]{0,40})\n(?!\d+\r?\n)([\w/()]{1,30})(\r?)\n")
 # What NCCL itself writes behind its name; a framework that speaks of NCCL writes something else.
-OWN = (b"INFO ", b"WARN ", b"ATTN ", b"DIAG ", b"CALL ", b"TRACE ", b"ABORT ")
+_OWN = frozenset((b"INFO ", b"WARN ", b"ATTN ", b"DIAG ", b"CALL ", b"TRACE", b"ABORT"))
 # How lines begin that say nothing we keep: passed over before anything else is asked.
 SILENT = frozenset(
     b"INFO " + word
@@ -82,29 +82,29 @@ def _sparse(chunk: bytes, parts: list[bytes], folded: bool = False) -> tuple[lis
     before = parts[0]
     rest = iter(parts)
     next(rest)
-    for message in rest:
-        length = len(message)
-        end = message.find(b"\n") + 1
+    for part in rest:
+        message = part
+        end = part.find(b"\n") + 1
         while not end:  # a second mark in the same line, or the end of the chunk
             more = next(rest, None)
             if more is None:
+                end = len(message)
                 break
-            length += len(MARK) + len(more)
             message += MARK + more
             end = message.find(b"\n") + 1
         start = before.rfind(b"\n") + 1
-        if message.startswith(OWN):
-            if end and not folded and message.find(b"\n", end, end + _MAX_SHORT) >= 0 and b" via " in message[:end]:
-                return None
+        if message[:5] in _OWN:
             low = at - len(before) + start
             if low > done:
                 spans.append((done, low))
-            done = at + len(MARK) + (end or length)
+            done = at + 5 + end
             if message[:10] not in SILENT:
-                cuts.append((before[start:], message[:end] if end else message, at))
+                if not folded and message.find(b"\n", end, end + _MAX_SHORT) >= 0 and b" via " in message[:end]:
+                    return None
+                cuts.append((before[start:], message[:end], at))
         else:
-            cuts.append((before[start:], message[:end] if end else message, at))
-        at += len(MARK) + length
+            cuts.append((before[start:], message[:end], at))
+        at += 5 + len(message)
         before = message
     if done < len(chunk):
         spans.append((done, len(chunk)))
@@ -168,7 +168,7 @@ def _others(chunk: bytes) -> list[Span]:
     at = chunk.find(MARK)
     while at >= 0:
         end = chunk.find(b"\n", at) + 1 or len(chunk)
-        if chunk.startswith(OWN, at + 5) or chunk.startswith(b"version", at + 5):
+        if chunk[at + 5 : at + 10] in _OWN or chunk.startswith(b"version", at + 5):
             start = chunk.rfind(b"\n", 0, at) + 1
             if start > done:
                 spans.append((done, start))

@@ -15,6 +15,7 @@ from gpudoctor.read.text import Passing, label_of, lines_of, strip_prefixes
 
 if TYPE_CHECKING:
     from gpudoctor.read.nccl_bulk import NcclBulk
+    from gpudoctor.read.team import Team
 
 MAX_SECTION = 200_000  # lines; a block that grows beyond is closed and a new one begun
 MAX_AROUND = 20_000  # the same for lines that are kept with their neighbours
@@ -79,9 +80,10 @@ class _Open:
 class Recogniser(Passing):
     """Cut one document into sections. Feed it lines in order; finished sections come out as they end."""
 
-    def __init__(self, source: str, host: str | None = None) -> None:
+    def __init__(self, source: str, host: str | None = None, team: Team | None = None) -> None:
         self.source = source
         self.host = host
+        self._team = team
         self._commands: list[tuple[str, int]] = []  # echoed and not yet followed by their output, with the line
         self._formats = compiled()
         telling = any_of(self._formats, more=(_PROMPT_HINT,))
@@ -97,15 +99,25 @@ class Recogniser(Passing):
         self._nccl: NcclBulk | None = None
         self._sieve = Sieve(telling.encode())
         self._sifted = Sifted(0, [], [])  # of the last chunk
+        self._ready: tuple[bytes, Sifted | None] = (b"", None)  # the chunk that comes next, where somebody sifted it
         self._passed = 0  # line ends in all chunks
 
     def marks(self, chunk: bytes) -> Iterable[int]:
         """Places in a chunk of whole lines where something known may begin. NCCL's own lines are read in passing."""
-        self._sifted = sifted = self._sieve.sift(chunk)
+        ready, sifted = self._ready
+        self._sifted = sifted = sifted if sifted is not None and ready is chunk else self._sieve.sift(chunk)
         if sifted.nccl:
             self._of_nccl().take(chunk, sifted.nccl, self._passed)
         self._passed += sifted.line_ends
         return sifted.places
+
+    def ahead(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        if self._team is None:
+            yield from chunks
+            return
+        for ready in self._team.ahead(chunks, self._sieve):
+            self._ready = ready
+            yield ready[0]
 
     def line_ends(self, chunk: bytes) -> int:
         return self._sifted.line_ends
