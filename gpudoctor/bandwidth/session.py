@@ -9,6 +9,7 @@ from typing import Any
 
 from gpudoctor.bandwidth import plan, python, tests_engine
 from gpudoctor.bandwidth.bisect import Bisect, telling
+from gpudoctor.bandwidth.options import NotStarted, Options
 from gpudoctor.bandwidth.settings import KEPT, Site
 from gpudoctor.bandwidth.tests_engine import TestsEngine
 from gpudoctor.bandwidth.torch_engine import TorchEngine
@@ -19,42 +20,11 @@ from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Grant, Jobs, Settings
 from gpudoctor.facts.topology import Pairs
 from gpudoctor.facts.trials import Trials
-from gpudoctor.record import EMPTY, KeyedRecord, replace
+from gpudoctor.record import replace
 
 QUICK_S = 10.0  # all sizes of the default run; what does not fit is left out and said
 FULL_S = 90.0
 PAIRS_S = 60.0
-
-
-class Options(KeyedRecord):
-    """What the command line asked for."""
-
-    gpus: str = "all"
-    collective: str = "all_reduce"
-    sizes: tuple[int, ...] | None = None
-    full: bool = False
-    pairs: bool = False
-    engine: str = "auto"
-    backend: str = "nccl"
-    python: str | None = None
-    nccl_tests: str | None = None
-    bisect: bool = True
-    allow_p2p: bool = False
-    host_copies: bool = True
-    force: bool = False
-    hang_s: float = 30.0
-    fault: Mapping[str, object] = EMPTY  # of the tests: a rank that fails on purpose
-
-
-class NotStarted(Exception):
-    """Nothing was measured, and it is no fault of the links. `fact` is what is missing, the words say why and what to do."""
-
-    def __init__(self, fact: str, reason: str, hint: str | None = None, of_cuda: bool = False) -> None:
-        super().__init__(reason)
-        self.of_cuda = of_cuda  # the GPUs are listed, and CUDA did not give them
-        self.fact = fact
-        self.reason = reason
-        self.hint = hint
 
 
 class Session:

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpudoctor.bandwidth.session import NotStarted, Options, Session
+from gpudoctor.bandwidth.options import NotStarted, Options
+from gpudoctor.bandwidth.session import Session
 from gpudoctor.bandwidth.work import Progress
 from gpudoctor.discover import Plugins
 from gpudoctor.expect.opinion import Verdict

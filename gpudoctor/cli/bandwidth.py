@@ -14,7 +14,7 @@ import click
 from gpudoctor.cli.output import OutputFile, exit_status, format_option, output_option, write
 
 if TYPE_CHECKING:
-    from gpudoctor.bandwidth.session import Options
+    from gpudoctor.bandwidth.options import Options
     from gpudoctor.facts.bandwidth import Curve, Wanted
 
 LIVE_ONLY_FAULT = "GPUDOCTOR_BENCH_FAULT"  # tests: {"kind": "hang", "rank": 1, "size": 65536}
@@ -130,7 +130,7 @@ def command(
     if backend == "gloo" and engine == "nccl-tests":
         raise click.UsageError("--backend gloo runs in PyTorch, not in nccl-tests")
 
-    from gpudoctor.bandwidth.session import Options
+    from gpudoctor.bandwidth.options import Options
 
     options = Options(
         gpus=gpus,

@@ -28,7 +28,7 @@ def command(path: str, timeout: float, job: bool) -> None:
     are replaced by stand-ins, the same one for the same thing throughout the snapshot.
     """
     from gpudoctor.collect.redact import redact
-    from gpudoctor.collect.snapshot import NotASnapshot, check_place, save
+    from gpudoctor.collect.save import NotASnapshot, check_place, save
 
     try:
         check_place(path)

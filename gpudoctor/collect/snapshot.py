@@ -1,4 +1,4 @@
-"""Snapshots on disk: a manifest and one file of raw output per probe, as a directory or as .tar.gz.
+"""Snapshots from disk: a manifest and one file of raw output per probe, as a directory or as .tar.gz.
 
 schema 1: `{"schema", "tool": {"name", "version"}, "captured_at", "host", "origin", "probes": [{"id", "argv", "file", "err",
 "status", "rc", "seconds", "timeout_s", "sha256", "bytes"}]}`. Only `id` and `file` must be there; keys are added, never
@@ -8,16 +8,13 @@ renamed, and what a newer schema adds is passed over.
 from __future__ import annotations
 
 import importlib
-import io
 import json
-import os
 import posixpath
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-import gpudoctor
 from gpudoctor.collect.capture import STATUSES, Capture, Probe, Snapshot
 from gpudoctor.collect.probes import PROBES, by_id
 from gpudoctor.facts.base import Loss
@@ -26,14 +23,6 @@ from gpudoctor.read.text import clean
 from gpudoctor.record import replace
 
 SCHEMA = 1
-ARCHIVES = (".tar.gz", ".tgz")
-
-
-class NotASnapshot(Exception):
-    """The place to write to holds something else, which must not be overwritten."""
-
-
-# --- reading
 
 
 def load(folder: Folder) -> Snapshot:
@@ -65,6 +54,17 @@ def load(folder: Folder) -> Snapshot:
         shown = ", ".join(spare[:4]) + (f" and {len(spare) - 4} more" if len(spare) > 4 else "")
         losses.append(Loss(folder.name, f"not listed in {MANIFEST}, so not read: {shown} (give such a file its own --from)"))
     return _snapshot(manifest, tuple(captures), losses)
+
+
+def listed(folder: Folder) -> set[str]:
+    """The names of the files that its manifest lists, none of them outside it."""
+    names: set[str] = set()
+    entries = (_manifest(folder, []) or {}).get("probes")
+    for entry in entries if isinstance(entries, list) else ():
+        for key in ("file", "err"):
+            if isinstance(entry, dict):
+                _file(folder, entry.get(key), "", [], names)
+    return names
 
 
 def _snapshot(manifest: Mapping[str, Any], captures: tuple[Capture, ...], losses: list[Loss]) -> Snapshot:
@@ -105,7 +105,7 @@ def _capture(folder: Folder, entry: Mapping[str, Any], losses: list[Loss], taken
     out = _file(folder, entry.get("file"), probe.shown, losses, taken)
     err = _file(folder, entry.get("err"), f"{probe.shown} (standard error)", losses, taken)
     promised = entry.get("sha256")
-    if out is not None and isinstance(promised, str) and _sha256(out) != promised.lower():
+    if out is not None and isinstance(promised, str) and sha256(out) != promised.lower():
         losses.append(
             Loss(_at(folder, str(entry.get("file"))), "not as it was captured (its sha256 differs from the manifest's): read as it is")
         )
@@ -130,7 +130,7 @@ def _capture(folder: Folder, entry: Mapping[str, Any], losses: list[Loss], taken
     )
 
 
-def _sha256(content: bytes) -> str:
+def sha256(content: bytes) -> str:
     """hashlib loads OpenSSL, which takes longer (5 ms) than all files of most snapshots with the interpreter's own."""
     for module in ("_sha2", "_sha256") if len(content) < 1 << 20 else ():  # since CPython 3.12, before it
         with suppress(ImportError):
@@ -198,126 +198,3 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e9:
         return None
     return value
-
-
-# --- writing
-
-
-def save(snapshot: Snapshot, path: str) -> None:
-    """Write it; the same snapshot gives the same bytes. Redact before (redact.py): this writes what it is given."""
-    check_place(path)
-    files = contents(snapshot)
-    if is_archive(path):
-        _save_archive(files, path, f"gpudoctor-{_file_name(snapshot.host or 'host')}")
-    else:
-        _save_directory(files, path)
-
-
-def is_archive(path: str) -> bool:
-    return path.lower().endswith(ARCHIVES)
-
-
-def check_place(path: str) -> None:
-    """NotASnapshot where writing to `path` would overwrite something that is none."""
-    if is_archive(path):
-        if os.path.isdir(path):
-            raise NotASnapshot(f"{path} is a directory")
-    elif os.path.isdir(path):
-        if os.listdir(path) and not os.path.isfile(os.path.join(path, MANIFEST)):
-            raise NotASnapshot(f"{path} is not empty and no snapshot: choose another directory")
-    elif os.path.lexists(path):
-        raise NotASnapshot(f"{path} is a file; name a directory, or a file ending in .tar.gz")
-
-
-def contents(snapshot: Snapshot) -> dict[str, bytes]:
-    """File name -> bytes, the manifest first."""
-    entries = []
-    files: dict[str, bytes] = {}
-    for capture in snapshot.captures:
-        probe = capture.probe
-        base = _file_name(probe.id)
-        ending = "json" if (probe.kind or "").endswith("-json") else "xml" if probe.kind == "smi-qx" else "out"
-        file = f"{base}.{ending}" if capture.out or capture.status == "ok" else None
-        err = f"{base}.err" if capture.err else None
-        if file:
-            files[file] = capture.out
-        if err:
-            files[err] = capture.err
-        entries.append(
-            {
-                "id": probe.id,
-                "argv": list(probe.argv),
-                "file": file,
-                "err": err,
-                "status": capture.status,
-                "rc": capture.rc,
-                "seconds": capture.seconds,
-                "timeout_s": capture.timeout_s,
-                "sha256": _sha256(capture.out) if file else None,
-                "bytes": len(capture.out) if file else 0,
-            }
-        )
-    manifest = {
-        "schema": SCHEMA,
-        "tool": {"name": "gpudoctor", "version": gpudoctor.__version__},
-        "captured_at": snapshot.captured_at,
-        "host": snapshot.host,
-        "origin": "captured",
-        "redaction": "private details are replaced by stand-ins",
-        "probes": entries,
-    }
-    return {MANIFEST: json.dumps(manifest, indent=1).encode() + b"\n", **files}
-
-
-def _file_name(text: str) -> str:
-    return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in text).lstrip(".") or "_"
-
-
-def _save_directory(files: Mapping[str, bytes], path: str) -> None:
-    """Over an older snapshot only what its manifest lists is replaced. The manifest is last: without it, it is none."""
-    os.makedirs(path, exist_ok=True)
-    manifest = os.path.join(path, MANIFEST)
-    if os.path.exists(manifest):
-        from gpudoctor.read.source import open_path
-
-        old = next((s for s in open_path(path) if isinstance(s, Folder)), None)
-        ours: set[str] = set()
-        if old is not None:
-            entries = (_manifest(old, []) or {}).get("probes")
-            for entry in entries if isinstance(entries, list) else ():
-                for key in ("file", "err"):
-                    if isinstance(entry, dict):
-                        _file(old, entry.get(key), "", [], ours)
-        for name in (MANIFEST, *sorted(ours)):
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(path, name))
-    for name, content in reversed(list(files.items())):
-        whole = os.path.join(path, name)
-        with suppress(FileNotFoundError):  # never write through a link that somebody left there
-            os.unlink(whole)
-        with open(whole, "xb") as stream:
-            stream.write(content)
-
-
-def _save_archive(files: Mapping[str, bytes], path: str, folder: str) -> None:
-    """Written beside and renamed, so that nobody finds half an archive."""
-    import gzip
-    import tarfile
-
-    packed = io.BytesIO()
-    with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as zipped:
-        with tarfile.open(mode="w", fileobj=zipped, format=tarfile.USTAR_FORMAT) as tar:
-            for name in sorted(files):
-                member = tarfile.TarInfo(f"{folder}/{name}")  # owner 0, time 0: the same snapshot gives the same bytes
-                member.size = len(files[name])
-                member.mode = 0o644
-                tar.addfile(member, io.BytesIO(files[name]))
-    beside = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(beside, "wb") as stream:
-            stream.write(packed.getvalue())
-        os.replace(beside, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(beside)
-        raise

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.hang import Accused, Death, Frame, RankWork, Watchdog, joined_works
 from gpudoctor.model import Evidence
+from gpudoctor.parsers.torch_blame import MAX_RANK, accused_by, death_by
 from gpudoctor.read.section import Line, Section, Unparsable
 
-MAX_RANK = 1 << 20
 # What names the rank within its group, right before a message or (for counts) some words before them.
 _NEAR = re.compile(r"\[(?P<group>PG [^\[\]]{0,160}?)?Rank (?P<rank>\d{1,7})\]:?\s{0,2}\Z")
 _FAR = re.compile(r"\[(?P<group>PG [^\[\]]{0,160}?)?Rank (?P<rank>\d{1,7})\]:?\s{0,2}(?P<said>[^\[\]]{0,700})\Z")
@@ -63,20 +63,6 @@ _LAST_ERROR = re.compile(r"^\s*(?:\[rank ?\d+\]:\s?)?Last error:\s*(.{0,400})$")
 _WINDOWS = ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (1, 2), (0, 3), (2, 2), (0, 4), (1, 4), (3, 3))
 MAX_JOINED = 4000
 
-# --- what the framework itself says of other ranks
-_BARRIER = re.compile(r"Ranks? (\d[\d, ]{0,20000}) failed to pass monitoredBarrier in \d+ ms")
-_STORE = re.compile(
-    r"store[ -]based barrier on rank:? (\d{1,7}), for key: \S{1,120} \(world_size=(\d{1,7}), (?:worker_count|num_workers_joined)=(\d{1,7})\b"
-)
-# The store is served by rank 0, so it is rank 0 that waits for the others before any group exists.
-_CLIENTS = re.compile(r"[Tt]imed out after \d{1,9} seconds waiting for clients\. (\d{1,7})/(\d{1,7}) clients joined")
-_BEHIND = re.compile(r"\[(\d[\d, ]{0,20000})\] finished collective #(\d{1,18}), but didn't join collective #(\d{1,18}) ")
-_UNFINISHED = re.compile(r"\[(\d[\d, ]{0,20000})\] joined but didn't finish collective #(\d{1,18}) ")
-_NEVER = re.compile(r"ranks? \[(\d[\d, ]{0,20000})\] are the lagging ranks")
-_DEATH_RANK = re.compile(r"^\s*(?:\[rank ?\d+\]:\s?)?rank\s{1,8}: (\d{1,7}) \(local_rank: \d+\)\s*$")
-_DEATH_CODE = re.compile(r"exitcode\s{1,8}: (-?\d{1,4}) \(pid: \d+\)")
-_DEATH_HOST = re.compile(r"^\s*host\s{1,8}: (\S{1,120})\s*$")
-
 
 class _Hit(NamedTuple):
     """A pattern that fits, the text it fits in (several lines where the terminal broke it), and whose it is."""
@@ -108,8 +94,8 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
                 work = _work(section, lines, place, hit)
                 if work is not None:
                     works.append(work)
-        accused.extend(_accused(section, line))
-        death = _death(section, lines, place)
+        accused.extend(accused_by(section, line))
+        death = death_by(section, lines, place)
         if death is not None:
             deaths.append(death)
     works = _placed(works)
@@ -284,46 +270,3 @@ def _placed(works: list[RankWork]) -> list[RankWork]:
                 work = replace(work, group=other.group, group_name=other.group_name)
         out.append(work)
     return out
-
-
-def _ranks(said: str) -> tuple[int, ...]:
-    return tuple(int(n) for n in re.findall(r"\d{1,7}", said) if int(n) < MAX_RANK)
-
-
-def _accused(section: Section, line: Line) -> Iterator[Accused]:
-    clients = _CLIENTS.search(line.text) if "clients joined" in line.text else None
-    if clients is not None:
-        yield Accused(
-            kind="waits", ranks=(0,), world=int(clients[2]), joined=int(clients[1]), origin={"*": section.at(line)}
-        )
-    if "arrier" not in line.text and "collective #" not in line.text and "lagging" not in line.text:
-        return
-    origin = {"*": section.at(line)}
-    for pattern, kind in ((_BEHIND, "behind"), (_UNFINISHED, "unfinished"), (_NEVER, "never"), (_BARRIER, "barrier")):
-        found = pattern.search(line.text)
-        if found is not None:
-            number = int(found[3]) if pattern is _BEHIND else int(found[2]) if pattern is _UNFINISHED else None
-            yield Accused(kind=kind, ranks=_ranks(found[1]), seq=number, origin=origin)
-    store = _STORE.search(line.text)
-    if store is not None:
-        yield Accused(kind="waits", ranks=_ranks(store[1]), world=int(store[2]), joined=int(store[3]), origin=origin)
-
-
-def _death(section: Section, lines: tuple[Line, ...], place: int) -> Death | None:
-    """torchrun's table: host, rank and exitcode on three lines, under "Root Cause" for the first one seen."""
-    found = _DEATH_CODE.search(lines[place].text)
-    if found is None:
-        return None
-    above = lines[max(0, place - 3) : place]
-    ranks = [m for m in (_DEATH_RANK.match(line.text) for line in above) if m is not None]
-    hosts = [m for m in (_DEATH_HOST.match(line.text) for line in above) if m is not None]
-    if not ranks or int(ranks[-1][1]) >= MAX_RANK:
-        return None
-    first = any("first observed failure" in line.text for line in lines[max(0, place - 6) : place])
-    return Death(
-        rank=int(ranks[-1][1]),
-        exitcode=int(found[1]),
-        host=hosts[-1][1] if hosts else None,
-        first=first,
-        origin={"*": section.at(lines[place])},
-    )

@@ -12,7 +12,8 @@ import pytest
 from gpudoctor.collect.capture import Capture, Probe, Snapshot, sections_of
 from gpudoctor.collect.collector import replay
 from gpudoctor.collect.probes import PROBES, by_id
-from gpudoctor.collect.snapshot import NotASnapshot, contents, load, save
+from gpudoctor.collect.save import NotASnapshot, contents, save
+from gpudoctor.collect.snapshot import load
 from gpudoctor.facts.topology import Pairs
 from gpudoctor.ingest import take
 from gpudoctor.read.source import Folder, open_path

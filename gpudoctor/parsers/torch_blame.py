@@ -1,0 +1,67 @@
+"""What the framework itself says of other ranks: desync report, barriers, the store, and torchrun's table of the dead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpudoctor.facts.hang import Accused, Death
+from gpudoctor.read.section import Line, Section
+
+MAX_RANK = 1 << 20
+_BARRIER = re.compile(r"Ranks? (\d[\d, ]{0,20000}) failed to pass monitoredBarrier in \d+ ms")
+_STORE = re.compile(
+    r"store[ -]based barrier on rank:? (\d{1,7}), for key: \S{1,120} \(world_size=(\d{1,7}), (?:worker_count|num_workers_joined)=(\d{1,7})\b"
+)
+# The store is served by rank 0, so it is rank 0 that waits for the others before any group exists.
+_CLIENTS = re.compile(r"[Tt]imed out after \d{1,9} seconds waiting for clients\. (\d{1,7})/(\d{1,7}) clients joined")
+_BEHIND = re.compile(r"\[(\d[\d, ]{0,20000})\] finished collective #(\d{1,18}), but didn't join collective #(\d{1,18}) ")
+_UNFINISHED = re.compile(r"\[(\d[\d, ]{0,20000})\] joined but didn't finish collective #(\d{1,18}) ")
+_NEVER = re.compile(r"ranks? \[(\d[\d, ]{0,20000})\] are the lagging ranks")
+_DEATH_RANK = re.compile(r"^\s*(?:\[rank ?\d+\]:\s?)?rank\s{1,8}: (\d{1,7}) \(local_rank: \d+\)\s*$")
+_DEATH_CODE = re.compile(r"exitcode\s{1,8}: (-?\d{1,4}) \(pid: \d+\)")
+_DEATH_HOST = re.compile(r"^\s*host\s{1,8}: (\S{1,120})\s*$")
+
+
+def _ranks(said: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d{1,7}", said) if int(n) < MAX_RANK)
+
+
+def accused_by(section: Section, line: Line) -> Iterator[Accused]:
+    """The ranks that one line of a report or a barrier names."""
+    clients = _CLIENTS.search(line.text) if "clients joined" in line.text else None
+    if clients is not None:
+        yield Accused(
+            kind="waits", ranks=(0,), world=int(clients[2]), joined=int(clients[1]), origin={"*": section.at(line)}
+        )
+    if "arrier" not in line.text and "collective #" not in line.text and "lagging" not in line.text:
+        return
+    origin = {"*": section.at(line)}
+    for pattern, kind in ((_BEHIND, "behind"), (_UNFINISHED, "unfinished"), (_NEVER, "never"), (_BARRIER, "barrier")):
+        found = pattern.search(line.text)
+        if found is not None:
+            number = int(found[3]) if pattern is _BEHIND else int(found[2]) if pattern is _UNFINISHED else None
+            yield Accused(kind=kind, ranks=_ranks(found[1]), seq=number, origin=origin)
+    store = _STORE.search(line.text)
+    if store is not None:
+        yield Accused(kind="waits", ranks=_ranks(store[1]), world=int(store[2]), joined=int(store[3]), origin=origin)
+
+
+def death_by(section: Section, lines: tuple[Line, ...], place: int) -> Death | None:
+    """torchrun's table: host, rank and exitcode on three lines, under "Root Cause" for the first one seen."""
+    found = _DEATH_CODE.search(lines[place].text)
+    if found is None:
+        return None
+    above = lines[max(0, place - 3) : place]
+    ranks = [m for m in (_DEATH_RANK.match(line.text) for line in above) if m is not None]
+    hosts = [m for m in (_DEATH_HOST.match(line.text) for line in above) if m is not None]
+    if not ranks or int(ranks[-1][1]) >= MAX_RANK:
+        return None
+    first = any("first observed failure" in line.text for line in lines[max(0, place - 6) : place])
+    return Death(
+        rank=int(ranks[-1][1]),
+        exitcode=int(found[1]),
+        host=hosts[-1][1] if hosts else None,
+        first=first,
+        origin={"*": section.at(lines[place])},
+    )
