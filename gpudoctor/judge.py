@@ -9,6 +9,7 @@ from gpudoctor.discover import Plugins
 from gpudoctor.engine import run
 from gpudoctor.facts.base import Fact
 from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Outcomes
 from gpudoctor.facts.topology import Pairs
@@ -90,6 +91,9 @@ def _unread(store: FactStore) -> list[Missing]:
         if outcome.probe.startswith("smi-") and outcome.status in HUNG:
             out.append(Missing(outcome.at("status").source, outcome.at("status").value, needed=True))
     gpus = store.get(Gpus)
+    if gpus is None and _without_gpus(store):
+        where = "run gpudoctor where the GPUs are, or give it their outputs (check --from FILE)"
+        return [Missing("an NVIDIA GPU", f"none is on this host's bus and no NVIDIA driver is installed: {where}", needed=True)]
     if gpus is None:
         return [*out, Missing(Gpus.label, _why(store, Gpus), Gpus.hint, True)]
     if not gpus.gpus:
@@ -123,6 +127,13 @@ def _absent(stores: Iterable[FactStore], plugins: Plugins) -> list[Missing]:
             if kind not in store and kind.hint is not None and not kind.on_request:
                 out.append(Missing(kind.label, _why(store, kind), kind.hint))
     return out
+
+
+def _without_gpus(store: FactStore) -> bool:
+    """A host without NVIDIA's driver and without a GPU on its bus, as far as that could be read."""
+    outcomes, tree = store.get(Outcomes), store.get(PciTree)
+    smi = outcomes.of("smi-q-x") if outcomes is not None else None
+    return smi is not None and smi.status == "absent" and tree is not None and not tree.gpus()
 
 
 def _why(store: FactStore, kind: type[Fact]) -> str:
