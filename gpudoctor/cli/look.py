@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gpudoctor.cli.progress import Progress
 from gpudoctor.ingest import Intake, take
 from gpudoctor.model import Missing
 from gpudoctor.record import KeyedRecord, replace
@@ -77,7 +78,8 @@ def look(paths: tuple[str, ...], live: bool, job: bool, timeout: float, ras: str
     from gpudoctor.read.source import Unreadable, open_all
 
     started = time.monotonic()
-    clock = _Clock(started + timeout)
+    progress = Progress(paths)
+    clock = _Clock(started + timeout, progress)
     snapshots = []
     notes: list[str] = []
     sources: Iterable[Source] = open_all(paths)
@@ -94,6 +96,8 @@ def look(paths: tuple[str, ...], live: bool, job: bool, timeout: float, ras: str
         intake = take(snapshots, clock.watch(sources))
     except Unreadable as error:
         raise click.UsageError(f"cannot read {error}") from error
+    finally:
+        progress.clear()
     source: dict[str, object] = {"kind": "live" if snapshots else "recorded", "paths": list(paths)}
     captured = next((s.captured_at for s in snapshots if s.captured_at), intake.captured_at)
     if captured:
@@ -126,8 +130,9 @@ def _once(content: bytes) -> Iterator[bytes]:
 class _Clock:
     """Ends the reading of sources at a moment; `over` says that it did."""
 
-    def __init__(self, until: float) -> None:
+    def __init__(self, until: float, progress: Progress) -> None:
         self.until = until
+        self.progress = progress
         self.over = False
 
     def watch(self, sources: Iterable[Source]) -> Iterator[Source]:
@@ -144,6 +149,7 @@ class _Clock:
         for chunk in chunks():
             if self._late():
                 return
+            self.progress.read(len(chunk))
             yield chunk
 
     def _late(self) -> bool:
