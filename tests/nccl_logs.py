@@ -58,18 +58,31 @@ def finish(rank: int, ranks: int, comm: int = 1) -> Iterator[str]:
     yield f"{head}Init timings - ncclCommInitRank: rank {rank} nranks {ranks} total 2.21 (kernels 0.33, alloc 0.03, bootstrap 0.13, allgathers 0.10, topo 0.90, graphs 0.31, connections 0.40, rest 0.01)"
 
 
+def together(writers: list[Iterator[str]]) -> Iterator[str]:
+    """Lines of several writers in turn, as a launcher collects them."""
+    while writers:
+        left = []
+        for writer in writers:
+            line = next(writer, None)
+            if line is not None:
+                yield line
+                left.append(writer)
+        writers = left
+
+
+def communicators(ranks: int, comms: int, channels: int = 16) -> Iterator[str]:
+    """A healthy start of a job that makes several communicators: what each process says of itself stands there once."""
+    for comm in range(1, comms + 1):
+        for phase in (lambda r: start(r, ranks, comm), lambda r: connect(r, ranks, channels), lambda r: finish(r, ranks, comm)):  # noqa: B023
+            for line in together([phase(rank) for rank in range(ranks)]):
+                if comm == 1 or " comm 0x" in line or "Channel " in line or "Trees " in line or "channels, " in line or "Init timings" in line:
+                    yield line
+
+
 def job(ranks: int, channels: int = 16, comm: int = 1, version: str = "2.28.9") -> Iterator[str]:
     """A healthy start, ranks interleaved as a launcher collects them."""
     for phase in (lambda r: start(r, ranks, comm, version), lambda r: connect(r, ranks, channels), lambda r: finish(r, ranks, comm)):
-        writers = [phase(rank) for rank in range(ranks)]
-        while writers:
-            left = []
-            for writer in writers:
-                line = next(writer, None)
-                if line is not None:
-                    yield line
-                    left.append(writer)
-            writers = left
+        yield from together([phase(rank) for rank in range(ranks)])
 
 
 def training(lines: Iterator[str] | list[str], every: int = 20) -> Iterator[str]:
