@@ -27,6 +27,8 @@ class Failure(KeyedRecord):
 
 
 class Plugins(KeyedRecord):
+    """The checkers that can be used, what they may say, and what could not be loaded."""
+
     checkers: tuple[BaseChecker, ...]
     causes: tuple[Cause, ...]  # the catalogue, by code
     failures: tuple[Failure, ...]

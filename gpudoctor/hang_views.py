@@ -83,6 +83,7 @@ def _merged(a: View, b: View) -> View:
 
 
 def tables_of(works: Iterable[RankWork]) -> dict[str, Table]:
+    """Each process group's ranks, from the watchdog's lines."""
     tables: dict[str, Table] = {}
     works = list(works)
     local = {w.group or "0" for w in works if w.rank is None and w.group_rank is not None}
@@ -126,6 +127,7 @@ def _plain(op: str) -> str:
 
 
 def add_dumps(tables: dict[str, Table], recorder: FlightRecorder) -> None:
+    """Put in what flight recorders say of the same groups."""
     for dump in recorder.dumps:
         if dump.rank is None:
             continue

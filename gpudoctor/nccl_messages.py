@@ -50,6 +50,7 @@ def families() -> tuple[Family, ...]:
 
 
 def family(name: str) -> Family | None:
+    """The family of this name."""
     return next((f for f in families() if f.id == name), None)
 
 

@@ -31,6 +31,7 @@ class NotHere(Exception):
 
 
 def size(word: str) -> int:
+    """`256M` -> bytes; Unusable for anything else."""
     found = _SIZE.match(word.strip())
     if found is None or not int(found[1]):
         raise Unusable(f"{word!r} is no size: 8, 64K, 256M, 1G")

@@ -33,6 +33,7 @@ def find(named: str | None, environ: Mapping[str, str]) -> str:
 
 
 def candidates(environ: Mapping[str, str]) -> list[str]:
+    """Interpreters that may have PyTorch: the active environment's first, ours last."""
     folders = [os.path.join(environ[name], "bin") for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
     found = [os.path.join(folder, "python") for folder in folders]
     found += [p for p in (shutil.which(name, path=environ.get("PATH")) for name in ("python3", "python")) if p]

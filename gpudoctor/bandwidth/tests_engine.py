@@ -7,7 +7,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from glob import glob
+from glob import escape, glob
 
 from gpudoctor.bandwidth.guard import Child
 from gpudoctor.bandwidth.torch_engine import LOG_MOST, SUBSYSTEMS
@@ -135,7 +135,7 @@ class TestsEngine:
             lambda text: progress(_doing(text), _rows(text) / max(1, len(sizes))),
             work.all_cpus,
         )
-        log = b"".join(_contents(path) for path in sorted(glob(f"{glob_escape(base)}-*.log")))
+        log = b"".join(_contents(path) for path in sorted(glob(f"{escape(base)}-*.log")))
         said = _CANNOT.search(out)
         if status is None and hung is None or said is not None or status == 127:
             return Measured(stopped=f"{program}: {said[0].strip() if said else 'could not be started'}", engine=self.name)
@@ -280,12 +280,6 @@ def _contents(path: str) -> bytes:
             return stream.read(LOG_MOST)
     except OSError:
         return b""
-
-
-def glob_escape(path: str) -> str:
-    from glob import escape
-
-    return escape(path)
 
 
 def _first(run: BandwidthRun | None) -> str:

@@ -75,6 +75,7 @@ def _whole(setting: Setting | None) -> int | None:
 
 
 def shm_off(settings: Settings, around: Around) -> Iterator[Advice]:
+    """Shared memory switched off: what does not go peer to peer goes over TCP."""
     setting = settings.get("NCCL_SHM_DISABLE")
     if setting is None or not _one(setting):
         return
@@ -95,6 +96,7 @@ def shm_off(settings: Settings, around: Around) -> Iterator[Advice]:
 
 
 def ib_off(settings: Settings, around: Around) -> Iterator[Advice]:
+    """RDMA switched off on a host that has adapters."""
     if not around.rdma or around.nics is None:
         return
     evidence = (around.nics.nics[0].at("name"),)
@@ -133,6 +135,7 @@ def hca_filter(settings: Settings, around: Around) -> Iterator[Advice]:
 
 
 def interface(settings: Settings, around: Around) -> Iterator[Advice]:
+    """Bootstrap bound to an interface that no other host can reach."""
     for name in ("NCCL_SOCKET_IFNAME", "NCCL_OOB_NET_IFNAME"):
         setting = settings.get(name)
         if setting is None or setting.value.startswith("^"):
@@ -149,6 +152,7 @@ def interface(settings: Settings, around: Around) -> Iterator[Advice]:
 
 
 def gdr_off(settings: Settings, around: Around) -> Iterator[Advice]:
+    """GPUDirect RDMA switched off."""
     setting = settings.get("NCCL_NET_GDR_LEVEL") or settings.get("NCCL_IB_GDR_LEVEL")
     if setting is None or setting.value.strip() not in ("LOC", "0"):
         return
@@ -163,6 +167,7 @@ def gdr_off(settings: Settings, around: Around) -> Iterator[Advice]:
 
 
 def channels(settings: Settings, around: Around) -> Iterator[Advice]:
+    """Fewer channels than NVLink needs."""
     for name in ("NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS", "NCCL_MAX_NRINGS"):
         setting = settings.get(name)
         count = _whole(setting)
@@ -186,6 +191,7 @@ def channels(settings: Settings, around: Around) -> Iterator[Advice]:
 
 
 def pinned(settings: Settings, around: Around) -> Iterator[Advice]:
+    """Protocol, algorithm or topology taken out of NCCL's hands."""
     proto = settings.get("NCCL_PROTO")
     if proto is not None:
         only_ll = {w.strip().upper() for w in proto.value.split(",")} == {"LL"}

@@ -106,6 +106,7 @@ def listing(links: NvLinks | None, index: int) -> Links:
 
 
 def nvl_pairs(pairs: Iterable[Pair] | None, among: Iterable[int] | None = None) -> list[Pair]:
+    """The pairs joined by NVLink, of these GPUs or of all."""
     wanted = None if among is None else set(among)
     return [p for p in pairs or () if p.path == "NVL" and (wanted is None or {p.a, p.b} <= wanted)]
 

@@ -85,4 +85,5 @@ def host_label() -> str | None:
 
 
 def now() -> str:
+    """The time in UTC, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

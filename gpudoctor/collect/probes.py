@@ -54,4 +54,5 @@ PROBES: tuple[Probe, ...] = (
 
 
 def by_id(probe_id: str) -> Probe | None:
+    """The probe of this name, if today's program has it."""
     return next((p for p in PROBES if p.id == probe_id), None)

@@ -27,6 +27,8 @@ class _Closed(RasSilent):
 
 
 class Address(NamedTuple):
+    """Where the service listens."""
+
     host: str
     port: int
 

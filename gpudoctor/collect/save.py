@@ -31,6 +31,7 @@ def save(snapshot: Snapshot, path: str) -> None:
 
 
 def is_archive(path: str) -> bool:
+    """Does the name ask for one file in place of a directory?"""
     return path.lower().endswith(ARCHIVES)
 
 

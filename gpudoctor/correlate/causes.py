@@ -20,6 +20,8 @@ ENDS_A_RUN = frozenset(
 
 
 class Explains(NamedTuple):
+    """The effects that one cause accounts for, within its scope."""
+
     cause: str
     effects: tuple[str, ...]
     scope: Scope

@@ -164,6 +164,8 @@ class BandwidthRun(Entry):
 
 
 class Bandwidth(Fact):
+    """Every run of a bandwidth program in the input."""
+
     on_request: ClassVar[bool] = True
     label: ClassVar[str] = "a bandwidth measurement"
     hint: ClassVar[str | None] = "all_reduce_perf -b 8 -e 4G -f 2 -g 2"
@@ -192,6 +194,8 @@ class PairRate(Entry):
 
 
 class PairRates(Fact):
+    """What each pair of GPUs reaches by itself."""
+
     on_request: ClassVar[bool] = True
     label: ClassVar[str] = "the bandwidth of every pair"
     hint: ClassVar[str | None] = "gpudoctor bandwidth --pairs; nvbandwidth -t device_to_device_memcpy_read_ce"
@@ -223,6 +227,8 @@ class HostCopy(Entry):
 
 
 class HostCopies(Fact):
+    """What each GPU reaches in copies to and from host memory."""
+
     on_request: ClassVar[bool] = True
     label: ClassVar[str] = "the bandwidth of copies to and from the host"
     hint: ClassVar[str | None] = "gpudoctor bandwidth; nvbandwidth -t host_to_device_memcpy_ce device_to_host_memcpy_ce"

@@ -153,6 +153,8 @@ class Gpus(Fact):
 
 
 class DriverEntry(Entry):
+    """Versions of the driver's parts; `failure` where it gave none."""
+
     STABLE: ClassVar[tuple[str, ...]] = ("version", "cuda_version")
 
     version: str | None = None  # user space: nvidia-smi, libnvidia-ml

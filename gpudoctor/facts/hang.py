@@ -128,6 +128,8 @@ class Call(Entry):
 
 
 class GroupStatus(NamedTuple):
+    """How far one process group came, by the numbers of its collectives."""
+
     name: str | None
     ranks: tuple[int, ...] | None  # of the whole job
     last_enqueued: int | None
@@ -148,6 +150,8 @@ class Dump(Entry):
 
 
 class FlightRecorder(Fact):
+    """PyTorch's record of collectives, one dump a rank."""
+
     on_request: ClassVar[bool] = True
     label: ClassVar[str] = "PyTorch's flight recorder"
 
@@ -159,6 +163,8 @@ class FlightRecorder(Fact):
 
 
 class RasRank(NamedTuple):
+    """One rank that RAS's answer singles out."""
+
     rank: int
     host: str | None = None
     pid: int | None = None
@@ -197,6 +203,8 @@ class RasPeer(Entry):
 
 
 class RasAnswer(Entry):
+    """One answer of the RAS service, text or JSON."""
+
     source: str
     nccl_version: str | None = None
     processes: int | None = None
@@ -209,6 +217,8 @@ class RasAnswer(Entry):
 
 
 class Ras(Fact):
+    """What NCCL's RAS service said, in the order of asking."""
+
     on_request: ClassVar[bool] = True
     label: ClassVar[str] = "NCCL's RAS service"
     hint: ClassVar[str | None] = "echo verbose status | nc -w 5 localhost 28028"

@@ -25,6 +25,8 @@ class KernelEvent(Entry):
 
 
 class KernelLog(Fact):
+    """Events of the kernel log that concern GPUs and their links, in its order."""
+
     label: ClassVar[str] = "the kernel log"
     hint: ClassVar[str | None] = "sudo dmesg -T"
 

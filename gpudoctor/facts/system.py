@@ -10,6 +10,8 @@ from gpudoctor.facts.base import Contradiction, Entry, Fact, merge_entry, merge_
 
 
 class NumaNode(Entry):
+    """One NUMA node."""
+
     STABLE: ClassVar[tuple[str, ...]] = ("cpus",)
 
     id: int
@@ -18,6 +20,8 @@ class NumaNode(Entry):
 
 
 class Numa(Fact):
+    """The NUMA nodes of the host."""
+
     label: ClassVar[str] = "the NUMA layout"
     hint: ClassVar[str | None] = "numactl -H"
 
@@ -46,6 +50,8 @@ class Numa(Fact):
 
 
 class CpuEntry(Entry):
+    """The processor. `online` is list text."""
+
     vendor: str | None = None  # GenuineIntel, AuthenticAMD, ARM
     model_name: str | None = None
     family: int | None = None
@@ -83,12 +89,16 @@ class _Single(Fact):
 
 
 class Cpu(_Single):
+    """The processor, one for all sockets."""
+
     label: ClassVar[str] = "the processor"
     hint: ClassVar[str | None] = "lscpu"
     entry: CpuEntry
 
 
 class Platform(_Single):
+    """Bare metal, virtual machine or container, and the kernel."""
+
     label: ClassVar[str] = "machine, container and kernel"
     hint: ClassVar[str | None] = "gpudoctor capture"
     entry: PlatformEntry
@@ -103,12 +113,16 @@ class AffinityEntry(Entry):
 
 
 class OwnAffinity(_Single):
+    """The CPUs and memory nodes of the process that asked."""
+
     label: ClassVar[str] = "this process's CPU affinity"
     hint: ClassVar[str | None] = "taskset -cp $$"
     entry: AffinityEntry
 
 
 class ShmEntry(Entry):
+    """The /dev/shm that a process sees."""
+
     size_bytes: int | None = None
     free_bytes: int | None = None
     writable: bool | None = None
@@ -117,18 +131,24 @@ class ShmEntry(Entry):
 
 
 class Shm(_Single):
+    """Where NCCL puts its buffers when GPUs cannot reach each other."""
+
     label: ClassVar[str] = "the size of /dev/shm"
     hint: ClassVar[str | None] = "df -B1 /dev/shm"
     entry: ShmEntry
 
 
 class LimitsEntry(Entry):
+    """Soft limits of the process that asked."""
+
     memlock_bytes: int | None = None
     memlock_unlimited: bool | None = None
     stack_unlimited: bool | None = None
 
 
 class Limits(_Single):
+    """Resource limits that RDMA and large buffers run into."""
+
     label: ClassVar[str] = "the resource limits"
     hint: ClassVar[str | None] = "ulimit -a"
     entry: LimitsEntry
@@ -143,6 +163,8 @@ class Setting(Entry):
 
 
 class Settings(Fact):
+    """All settings that NCCL or CUDA may obey, whether or not they do."""
+
     label: ClassVar[str] = "NCCL's environment and config files"
     hint: ClassVar[str | None] = "env | grep -E '^(NCCL|CUDA|NVIDIA|TORCH)_'; cat /etc/nccl.conf ~/.nccl.conf"
 
@@ -193,12 +215,16 @@ class IommuEntry(Entry):
 
 
 class Iommu(_Single):
+    """Does an IOMMU stand between devices, and does it translate?"""
+
     label: ClassVar[str] = "the IOMMU's state"
     hint: ClassVar[str | None] = "ls /sys/class/iommu; cat /proc/cmdline"
     entry: IommuEntry
 
 
 class Aspm(Fact):
+    """The kernel's policy for link power saving; single links may differ."""
+
     label: ClassVar[str] = "the kernel's ASPM policy"
     hint: ClassVar[str | None] = "cat /sys/module/pcie_aspm/parameters/policy"
 
@@ -207,6 +233,8 @@ class Aspm(Fact):
 
 
 class FabricManagerEntry(Entry):
+    """The service that sets up NVSwitches."""
+
     installed: bool | None = None
     active: bool | None = None
     state: str | None = None  # systemd's words: "active (running)", "failed", "inactive (dead)"
@@ -215,6 +243,8 @@ class FabricManagerEntry(Entry):
 
 
 class FabricManager(_Single):
+    """Is Fabric Manager here, and does it run?"""
+
     label: ClassVar[str] = "the Fabric Manager service"
     hint: ClassVar[str | None] = "systemctl status nvidia-fabricmanager"
     entry: FabricManagerEntry
@@ -231,6 +261,8 @@ class GrantEntry(Entry):
 
 
 class Grant(_Single):
+    """The GPUs that container, scheduler and environment leave to a process."""
+
     label: ClassVar[str] = "which GPUs this process was granted"
     hint: ClassVar[str | None] = "env | grep VISIBLE; ls -l /dev/nvidia*"
     entry: GrantEntry
@@ -252,6 +284,8 @@ class JobProcess(Entry):
 
 
 class Jobs(Fact):
+    """The processes that hold GPUs."""
+
     on_request: ClassVar[bool] = True
     label: ClassVar[str] = "the GPU processes now running"
     hint: ClassVar[str | None] = "gpudoctor check --job"

@@ -44,6 +44,8 @@ def _rank(pair: Pair) -> int:
 
 
 class Pairs(Fact):
+    """How every two GPUs reach each other."""
+
     label: ClassVar[str] = "the path of every GPU pair"
     hint: ClassVar[str | None] = "nvidia-smi topo -m"
 
@@ -81,6 +83,8 @@ def _as_pcie_path(pair: Pair) -> Pair:
 
 
 class Nic(Entry):
+    """One port of an RDMA adapter."""
+
     STABLE: ClassVar[tuple[str, ...]] = ("device", "bdf")
 
     name: str  # as in the matrix: NIC0, or mlx5_0 in older drivers
@@ -101,6 +105,8 @@ class Nic(Entry):
 
 
 class NicPath(Entry):
+    """How far one adapter is from one GPU, in the words of the matrix."""
+
     STABLE: ClassVar[tuple[str, ...]] = ("path",)
 
     gpu: int
@@ -109,6 +115,8 @@ class NicPath(Entry):
 
 
 class Nics(Fact):
+    """The RDMA adapters and their distance to the GPUs."""
+
     label: ClassVar[str] = "the RDMA network adapters"
     hint: ClassVar[str | None] = "ibstat"
 
@@ -180,6 +188,8 @@ class NvLinkGpu(Entry):
 
 
 class NvLinks(Fact):
+    """Every NVLink that was listed, and what was said of a GPU's links as a whole."""
+
     label: ClassVar[str] = "the NVLink states"
     hint: ClassVar[str | None] = "nvidia-smi nvlink -s; nvidia-smi nvlink -e"
 

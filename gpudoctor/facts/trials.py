@@ -36,6 +36,8 @@ class Trial(Entry):
 
 
 class Trials(Fact):
+    """All variations of one measurement that fell short."""
+
     label: ClassVar[str] = "variations of a bandwidth run"
     hint: ClassVar[str | None] = None
 

@@ -34,6 +34,7 @@ _SECONDS = re.compile(r"^(\d{1,12}(?:\.\d{1,4})?)(?:\s|$)")
 
 
 def platform(section: Section, said: dict[str, Any]) -> Iterator[Platform]:
+    """Machine, container and kernel."""
     machine = said.get("machine")
     if not isinstance(machine, dict):
         return
@@ -94,6 +95,7 @@ def _container(said: dict[str, Any]) -> str | None:
 
 
 def cpu(section: Section, said: dict[str, Any]) -> Iterator[Cpu]:
+    """The processor."""
     first = table(said.get("first"))
     architecture = text(said.get("architecture"))
     if not first and architecture is None:

@@ -71,14 +71,17 @@ def number(value: Any) -> float | None:
 
 
 def flag(value: Any) -> bool | None:
+    """A JSON boolean, or None."""
     return value if isinstance(value, bool) else None
 
 
 def table(value: Any) -> dict[str, Any]:
+    """A JSON object, or an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def rows(value: Any) -> list[Any]:
+    """A JSON list, or an empty one."""
     return value if isinstance(value, list) else []
 
 

@@ -76,6 +76,7 @@ def _pcie_path(a: Node, b: Node) -> str | None:
 
 
 def pairs(section: Section, gpus: Mapping[int, Node]) -> Iterator[Pair]:
+    """The NVLink pairs; what only PCIe joins is not said here."""
     links = {index: _NvLinks(node) for index, node in gpus.items()}
     order = sorted(gpus)
     for place, a in enumerate(order):
@@ -123,6 +124,7 @@ def _adapters(tree: Tree) -> Iterator[Node]:
 
 
 def nics(section: Section, tree: Tree) -> Iterator[Nic]:
+    """The network adapters that NCCL found."""
     for net in _adapters(tree):
         name, speed, port = net.get("name") or "", net.get("speed") or "", net.get("port") or ""
         pci, cpu = net.pci, net.cpu

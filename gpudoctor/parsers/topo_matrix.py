@@ -34,6 +34,8 @@ class Row:
 
 
 class Matrix:
+    """One matrix as it was printed: header, rows, legend."""
+
     def __init__(self) -> None:
         self.header: Line | None = None
         self.columns: list[str] | None = None

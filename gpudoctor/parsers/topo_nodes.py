@@ -41,6 +41,8 @@ class Node:
 
 
 class Tree:
+    """The elements of a topology file."""
+
     def __init__(self) -> None:
         self.nodes: list[Node] = []  # in the order of the file
         self.losses: list[Loss] = []

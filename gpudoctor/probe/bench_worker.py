@@ -32,6 +32,7 @@ def say(event: str, **values: Any) -> None:
 
 
 def die_with_parent(parent: int) -> None:
+    """Ask the kernel to end this process with the one that started it."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it went before we had asked
         os._exit(1)
@@ -194,6 +195,7 @@ def _why_no_cuda(torch: Any) -> str:
 
 
 def be_rank(torch: Any, job: dict[str, Any], rank: int) -> int:
+    """One rank from fork to exit status."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # gpudoctor decides
         for name in job.get("unset", ()):
@@ -244,6 +246,7 @@ def run_job(torch: Any, job: dict[str, Any]) -> None:
 
 
 def main() -> int:
+    """Load PyTorch once, then run every job that standard input asks for."""
     global _channel
     _channel = os.dup(1)
     os.dup2(2, 1)  # what libraries print to standard output must not mix with the events

@@ -101,6 +101,7 @@ def scan(until: float) -> dict[int, tuple[set[int], bool]]:
 
 
 def environment(pid: int) -> dict[str, str] | None:
+    """Its variables, allowed names only; None: may not be read."""
     text = process.read(f"{PROC}/{pid}/environ", 1 << 20)
     if text is None:
         return None
@@ -128,6 +129,7 @@ def shared_memory(pid: int) -> dict[str, Any] | None:
 
 
 def container(pid: int) -> dict[str, Any]:
+    """The kind of container it runs in, and whether it has a root of its own."""
     kind = next(iter(process.containers(process.read(f"{PROC}/{pid}/cgroup") or "")), None)
     # By its root directory: services with a private /tmp have a mount namespace of their own as well.
     try:
@@ -139,6 +141,7 @@ def container(pid: int) -> dict[str, Any]:
 
 
 def describe(pid: int, buses: set[str], held: tuple[set[int], bool] | None) -> dict[str, Any]:
+    """Everything about one process."""
     out: dict[str, Any] = {"pid": pid, "nvml_gpus": sorted(buses), "unreadable": None}
     about = process.bound_to(process.read(f"{PROC}/{pid}/status") or "")
     if not about:
@@ -169,6 +172,7 @@ def describe(pid: int, buses: set[str], held: tuple[set[int], bool] | None) -> d
 
 
 def main() -> int:
+    """Print the answer; 3 where /proc cannot be read."""
     until = time.monotonic() + BUDGET_S
     listed, problem = from_nvml()
     try:

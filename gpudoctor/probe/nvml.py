@@ -28,6 +28,7 @@ Call = Callable[..., Any]
 
 
 def words(error: BaseException) -> str:
+    """An error in the driver's words, short."""
     return str(error)[:200]
 
 
@@ -55,6 +56,7 @@ class Asker:
 
 
 def field_value(value: Any) -> int | float | None:
+    """The number in a field of whatever type; None where it was not to be had."""
     if value.nvmlReturn != 0:
         return None
     names = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
@@ -69,10 +71,12 @@ def plain(value: Any) -> Any:
 
 
 def mask(words_: Any) -> list[int] | None:
+    """NVML's words of a bit mask as numbers."""
     return None if words_ is None else [int(word) for word in words_]
 
 
 def identity(ask: Asker, handle: Any) -> dict[str, Any]:
+    """Which GPU it is."""
     pci = ask("GetPciInfo", handle)
     out: dict[str, Any] = {
         "name": plain(ask("GetName", handle)),
@@ -231,6 +235,7 @@ def samples(asked: list[tuple[Asker, Any, dict[str, Any]]]) -> None:
 
 
 def pairs(nvml: Any, handles: dict[int, Any], until: float) -> tuple[list[dict[str, Any]], bool]:
+    """Common ancestor and peer access of every pair; False where time ran out."""
     out: list[dict[str, Any]] = []
     for a, first in handles.items():
         for b, second in handles.items():
@@ -249,6 +254,7 @@ def pairs(nvml: Any, handles: dict[int, Any], until: float) -> tuple[list[dict[s
 
 
 def look(nvml: Any) -> dict[str, Any]:
+    """The whole answer."""
     until = time.monotonic() + BUDGET_S
     system = Asker(nvml)
     cuda = system("nvmlSystemGetCudaDriverVersion_v2")
@@ -296,6 +302,7 @@ def look(nvml: Any) -> dict[str, Any]:
 
 
 def main() -> int:
+    """Print the answer; 3 where NVML is not to be had."""
     try:
         import pynvml
     except ImportError:

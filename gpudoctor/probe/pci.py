@@ -48,6 +48,7 @@ def read(*parts: str) -> str | None:
 
 
 def listing(*parts: str) -> list[str] | None:
+    """The names in a directory; None where it is not there."""
     try:
         return sorted(os.listdir(os.path.join(*parts)))
     except OSError:
@@ -87,6 +88,7 @@ def wanted(facts: dict[str, object]) -> bool:
 
 
 def is_gpu(facts: dict[str, object]) -> bool:
+    """Does NVIDIA make it, and is it a display or 3D controller?"""
     return facts.get("vendor") == "0x10de" and str(facts.get("class") or "").startswith("0x03")
 
 
@@ -97,6 +99,7 @@ def shown(root: str, path: str) -> str:
 
 
 def identify(root: str, place: str, names: dict[str, str]) -> dict[str, object]:
+    """What is told of every device."""
     real = os.path.realpath(place)
     out: dict[str, object] = {"path": shown(root, real)}
     for name in IDENTITY:
@@ -108,6 +111,7 @@ def identify(root: str, place: str, names: dict[str, str]) -> dict[str, object]:
 
 
 def read_fully(root: str, place: str, out: dict[str, object]) -> None:
+    """What is told of GPUs, adapters and the bridges above them."""
     for name in FULL:
         text = read(place, name)
         if text is not None:
@@ -123,6 +127,7 @@ def read_fully(root: str, place: str, out: dict[str, object]) -> None:
 
 
 def devices(root: str) -> tuple[dict[str, dict[str, object]], bool]:
+    """All devices by address; False where there is no PCI bus to be seen."""
     base = os.path.join(root, "bus", "pci", "devices")
     names = by_udev() if os.path.realpath(root) == "/sys" else {}
     found = sorted({n for n in (*(listing(base) or ()), *names) if _BDF.match(n)})
@@ -150,6 +155,7 @@ def sample(gpus: list[tuple[str, dict[str, object]]]) -> None:
 
 
 def slots(root: str) -> dict[str, str]:
+    """Address -> name of the slot, as the firmware numbers them."""
     base = os.path.join(root, "bus", "pci", "slots")
     out = {}
     for name in listing(base) or ():
@@ -160,6 +166,7 @@ def slots(root: str) -> dict[str, str]:
 
 
 def infiniband(root: str) -> dict[str, object] | None:
+    """RDMA devices with the states of their ports."""
     base = os.path.join(root, "class", "infiniband")
     names = listing(base)
     if names is None:
@@ -184,6 +191,7 @@ def infiniband(root: str) -> dict[str, object] | None:
 
 
 def network(root: str) -> dict[str, str]:
+    """Network interface -> path of its device."""
     base = os.path.join(root, "class", "net")
     return {
         name: shown(root, os.path.realpath(os.path.join(base, name, "device")))
@@ -193,6 +201,7 @@ def network(root: str) -> dict[str, str]:
 
 
 def main(root: str) -> int:
+    """Print the answer; 3 where there is no PCI bus to be seen."""
     found, readable = devices(root)
     if not readable:
         print(f"{os.path.join(root, 'bus/pci/devices')} cannot be read: no PCI bus, or sysfs is not mounted", file=sys.stderr)

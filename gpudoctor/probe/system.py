@@ -36,6 +36,7 @@ LIMIT = 1 << 16
 
 
 def listing(path: str) -> list[str] | None:
+    """The names in a directory; None where it is not there."""
     try:
         return sorted(os.listdir(path))
     except OSError:
@@ -43,6 +44,7 @@ def listing(path: str) -> list[str] | None:
 
 
 def environment() -> dict[str, str]:
+    """The allowed variables of this process."""
     return {name: value[:LIMIT] for name, value in sorted(os.environ.items()) if process.allowed(name)}
 
 
@@ -60,6 +62,7 @@ def settings_files() -> dict[str, str]:
 
 
 def affinity() -> dict[str, Any]:
+    """The CPUs and memory nodes this process may use."""
     cpuset = None
     for path in ("/sys/fs/cgroup/cpuset.cpus.effective", "/sys/fs/cgroup/cpuset/cpuset.effective_cpus"):
         cpuset = cpuset or read(path)
@@ -80,6 +83,7 @@ def limits() -> dict[str, int | None]:
 
 
 def shared_memory() -> dict[str, Any]:
+    """/dev/shm: its mount, its size, and whether it may be written."""
     path = "/dev/shm"
     mount = None
     for line in (read("/proc/self/mounts", 1 << 20) or "").split("\n"):
@@ -100,6 +104,7 @@ def shared_memory() -> dict[str, Any]:
 
 
 def numa() -> dict[str, Any] | None:
+    """The NUMA nodes; None where the kernel shows none."""
     base = "/sys/devices/system/node"
     names = listing(base)
     if names is None:
@@ -131,6 +136,7 @@ def processor() -> dict[str, Any]:
 
 
 def container() -> dict[str, Any]:
+    """Marks of every kind of container; which of them decides is for the reader."""
     marks = [name for name, path in CONTAINER_MARKS if os.path.exists(path)]
     variables = [
         v
@@ -147,6 +153,7 @@ def container() -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
+    """Kernel and machine."""
     dmi, cmdline = "/sys/class/dmi/id", read("/proc/cmdline")
     return {
         "hostname": socket.gethostname(),
@@ -163,6 +170,7 @@ def machine() -> dict[str, Any]:
 
 
 def modules() -> dict[str, str] | None:
+    """Loaded modules of the kinds that matter, with their versions."""
     text = read("/proc/modules", 1 << 20)
     if text is None:
         return None
@@ -171,6 +179,7 @@ def modules() -> dict[str, str] | None:
 
 
 def driver() -> dict[str, Any]:
+    """The driver's own files in /proc."""
     base = "/proc/driver/nvidia"
     return {
         "version": read(f"{base}/version"),
@@ -223,6 +232,7 @@ def distributions() -> dict[str, str]:
 
 
 def main() -> int:
+    """Print the answer; a part that fails is named in it."""
     answer: dict[str, Any] = {"probe": "gpudoctor.system", "schema": 1}
     failed: dict[str, str] = {}
     for name, ask in (
