@@ -26,7 +26,6 @@ _HYPERVISORS = (
     ("parallels", "parallels"),
     ("bhyve", "bhyve"),
     ("google compute engine", "kvm"),
-    ("firecracker", "kvm"),
 )
 _KINDS = ("docker", "podman", "kubernetes", "lxc", "apptainer", "containerd", "systemd-nspawn")
 _IMPLEMENTERS = {"0x41": "ARM", "0x4e": "NVIDIA", "0xc0": "Ampere"}  # MIDR_EL1, implementer

@@ -302,7 +302,7 @@ def look(nvml: Any) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Print the answer; 3 where NVML is not to be had."""
+    """Print the answer; 3 without pynvml, 4 where NVML does not start."""
     try:
         import pynvml
     except ImportError:
