@@ -31,6 +31,8 @@ _VIA = re.compile(
     rb"|NET/[\w .+-]+/\d+(?:\(\d+\))?(?:/(?:GDRDMA(?:\(PCI\))?|Shared))*)"
     rb"(?: comm 0x[0-9a-f]+ nRanks \d+)? *\r?\n"
 )
+# The same before a transport that is known already.
+_PAIR = re.compile(rb"Channel [\d/]* ?: *(\d+)\[([0-9a-f]+)\] -> (\d+)\[([0-9a-f]+)\](?: \[(send|receive)\])?")
 _RING = re.compile(rb"Channel 00/(\d+) : +\d+[ \d.]*\r?\n")
 _COMM = re.compile(
     rb"(?:\[Rank \d+\] )?(?:\w+ )?comm (0x[0-9a-f]+|[0-9a-f]{6,}) (?:parent 0x[0-9a-f]+ )?(?:(?:splitCount|childCount) -?\d+ )?(?:color -?\d+ key -?\d+ )?"
@@ -42,6 +44,7 @@ _OLD_RANK = re.compile(rb"rank (\d+) nranks (\d+)\s")
 _SPEAKS_OF_PROCESS = {b"INFO " + word: reader for word, reader in nccl_process.READERS.items()}
 _HAS_FIGURES = {b"INFO " + word: reader for word, reader in nccl_figures.READERS.items()}
 _CHANNEL = b"INFO Chann"
+_MAX_VIAS = 4096
 _MAX_HEARD = 64  # lines that a process remembers having read
 
 
@@ -154,19 +157,23 @@ class NcclLog:
     # --- connections
 
     def _channel(self, proc: Proc, message: bytes, where: Where) -> None:
-        found = _VIA.search(message, message.find(b" ") + 1)
-        if found is None:
-            ring = _RING.search(message)
-            if ring is not None:
-                proc.ring_channels = int(ring[1])
-            return
+        pair, _, rest = message.partition(b" via ")
+        known = self._vias.get(rest)
+        found = _PAIR.fullmatch(pair) if known is not None else None
+        if found is None or known is None:
+            found = _VIA.search(message, message.find(b" ") + 1)
+            if found is None:
+                ring = _RING.search(message)
+                if ring is not None:
+                    proc.ring_channels = int(ring[1])
+                return
+            via = _via(found[6])
+            known = (via, kind_of(via))
+            if found.start(6) == len(message) - len(rest) and found.end() == len(message) and len(self._vias) < _MAX_VIAS:
+                self._vias[rest] = known
         a, b = int(found[1]), int(found[3])
         if a == b:
             return
-        known = self._vias.get(found[6])
-        if known is None:
-            via = _via(found[6])
-            known = self._vias[found[6]] = (via, kind_of(via))
         via, kind = known
         own, other = (b, a) if found[5] == b"receive" else (a, b)
         devices = (found[2], found[4]) if own == a else (found[4], found[2])

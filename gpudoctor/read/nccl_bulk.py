@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudoctor.parsers.nccl_lines import NcclLog
-from gpudoctor.read.nccl_cut import CHANNEL, MARK, Cut, plain
+from gpudoctor.read.nccl_cut import CHANNEL, MARK, Cut, joined, uncoloured
 from gpudoctor.read.section import Line
 from gpudoctor.read.text import clean
 
@@ -47,12 +47,13 @@ class NcclBulk:
             return self._alone
         text = self._text
         if text is None:
-            text = self._text = plain(self._chunk)
-        head, message, place = self._now
-        line = head + MARK + message.removesuffix(b"\n")
-        at = place if place >= 0 else self._find(text, line)
+            text = self._text = uncoloured(self._chunk)
+        at = self._place(text)
+        if at is None:  # its transport was broken, and joined before it was cut out
+            text = self._text = joined(text)
+            at = self._place(text)
         if at is None:
-            return 0, _shown(line)
+            return 0, _shown(self._line())
         known, count = self._counted
         if at < known:
             known, count = 0, 0
@@ -62,9 +63,16 @@ class NcclBulk:
         end = text.find(b"\n", at)
         return self._before + count + 1, _shown(text[start : end if end >= 0 else len(text)])
 
-    def _find(self, text: bytes, line: bytes) -> int | None:
-        """Where a line stands whose channel number was taken out. Lines are asked for in their order, so from the last on."""
-        head, channel, tail = line.partition(CHANNEL)
+    def _line(self) -> bytes:
+        head, message, _ = self._now
+        return head + MARK + message.removesuffix(b"\n")
+
+    def _place(self, text: bytes) -> int | None:
+        """Where the line stands. Lines are asked for in their order, so one without its channel is sought from the last on."""
+        _, message, place = self._now
+        if place >= 0:
+            return place if text.startswith(message, place + len(MARK)) else None
+        head, channel, tail = self._line().partition(CHANNEL)
         wanted = head + channel
         for begin in (self._counted[0], 0):
             at = text.find(wanted, begin)

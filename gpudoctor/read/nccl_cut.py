@@ -16,7 +16,10 @@ Span = tuple[int, int]
 
 MARK = b"NCCL "
 CHANNEL = b" Channel "
+_FIRST = b" Channel 00/"
 _DENSE = 1500  # NCCL lines in a chunk of about a megabyte, above which equal lines are first made one
+_HEAD = 1 << 16
+_DENSE_HEAD = 100  # the same in the head of a chunk
 _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 _INIT = b" - Init "
 # A line that a terminal broke within its transport: `via SHM` and `/direct/direct` below it.
@@ -42,11 +45,13 @@ def is_nccl(text: str) -> bool:
     return at >= 0 and text.startswith(("INFO ", "WARN ", "ATTN ", "DIAG ", "CALL ", "TRACE ", "ABORT "), at + 5)
 
 
-def plain(chunk: bytes) -> bytes:
-    """The chunk that `cut` looks at: without colours, and with broken transports joined (as many lines as before)."""
-    if b"\x1b" in chunk:
-        chunk = _ESCAPES.sub(b"", chunk)
-    return _FOLDED.sub(rb"\1\2\3\n\n", chunk) if _SHORT_LINE.search(chunk) is not None else chunk
+def uncoloured(chunk: bytes) -> bytes:
+    return _ESCAPES.sub(b"", chunk) if b"\x1b" in chunk else chunk
+
+
+def joined(text: bytes) -> bytes:
+    """With broken transports in one line: as many bytes and line ends as before."""
+    return _FOLDED.sub(rb"\1\2\3\n\n", text) if _SHORT_LINE.search(text) is not None else text
 
 
 def cut(chunk: bytes, look: Callable[[bytes], bool]) -> tuple[list[Cut], list[Span]]:
@@ -55,22 +60,26 @@ def cut(chunk: bytes, look: Callable[[bytes], bool]) -> tuple[list[Cut], list[Sp
     look: is there, in these lines that are not NCCL's, one that another format knows?
     """
     if b"\x1b" in chunk:
-        return _cut(plain(chunk), look)[0], [(0, len(chunk))]  # places in the plain text are not places in the chunk
+        return _cut(uncoloured(chunk), look)[0], [(0, len(chunk))]  # places in the plain text are not places in the chunk
     return _cut(chunk, look)
 
 
 def _cut(text: bytes, look: Callable[[bytes], bool]) -> tuple[list[Cut], list[Span]]:
-    parts = text.split(MARK)
-    if len(parts) <= _DENSE:
-        found = _sparse(text, parts)
-        if found is None:
-            text = plain(text)
-            found = _sparse(text, text.split(MARK), folded=True)
-        assert found is not None
-        return found
-    text = plain(text)
+    # Of a long chunk the head tells at once; a wrong guess costs only time.
+    if len(text) < 4 * _HEAD or text.count(MARK, 0, _HEAD) < _DENSE_HEAD:
+        parts = text.split(MARK)
+        if len(parts) <= _DENSE:
+            found = _sparse(text, parts)
+            if found is None:
+                text = joined(text)
+                found = _sparse(text, text.split(MARK), folded=True)
+            assert found is not None
+            return found
     cuts, rest = _dense(text)
-    return cuts, _others(text) if rest and look(rest) else []
+    if any(len(line) < _MAX_SHORT for line in rest):
+        text = joined(text)
+        cuts, rest = _dense(text)
+    return cuts, _others(text) if rest and look(b"\n".join(rest)) else []
 
 
 def _sparse(chunk: bytes, parts: list[bytes], folded: bool = False) -> tuple[list[Cut], list[Span]] | None:
@@ -111,7 +120,7 @@ def _sparse(chunk: bytes, parts: list[bytes], folded: bool = False) -> tuple[lis
     return cuts, spans
 
 
-def _dense(chunk: bytes) -> tuple[list[Cut], bytes]:
+def _dense(chunk: bytes) -> tuple[list[Cut], list[bytes]]:
     """Mostly NCCL lines: one of each, in the order of their first appearance; and what is not NCCL's."""
     cuts: list[Cut] = []
     rest: list[bytes] = []
@@ -128,8 +137,8 @@ def _dense(chunk: bytes) -> tuple[list[Cut], bytes]:
                 cuts.append((before, message + b"\n", -1))
             elif line:
                 rest.append(line)
-        cuts += _rings(parts)
-    return cuts, b"\n".join(rest)
+        cuts += _rings(segment)
+    return cuts, rest
 
 
 def _segments(chunk: bytes) -> list[bytes]:
@@ -151,14 +160,16 @@ def _segments(chunk: bytes) -> list[bytes]:
     return [chunk[a:b] for a, b in zip(cuts, [*cuts[1:], len(chunk)], strict=True)]
 
 
-def _rings(parts: list[bytes]) -> Iterator[Cut]:
+def _rings(segment: bytes) -> Iterator[Cut]:
     """`Channel 00/24 : 0 1` says how many channels there are; that number goes where channels are made equal."""
-    for place, part in enumerate(parts):
-        if part[:3] == b"00/" and place and b"[" not in part[:24]:
-            before, mark, _ = parts[place - 1][parts[place - 1].rfind(b"\n") + 1 :].partition(MARK)
-            end = part.find(b"\n") + 1
-            if mark and end:
-                yield before, b"INFO Channel " + part[:end], -1
+    at = segment.find(_FIRST)
+    while at >= 0:
+        end = segment.find(b"\n", at) + 1
+        if end and segment.find(b"[", at, at + 34) < 0:
+            before, mark, message = segment[segment.rfind(b"\n", 0, at) + 1 : end].partition(MARK)
+            if mark and message.startswith(b"INFO Channel 00/"):
+                yield before, message, -1
+        at = segment.find(_FIRST, at + len(_FIRST))
 
 
 def _others(chunk: bytes) -> list[Span]:

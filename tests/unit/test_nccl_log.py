@@ -336,3 +336,16 @@ def test_a_second_communicator_of_a_process_has_its_own_connections() -> None:
         assert via(comms[0]) == via(comms[1]) and len(via(comms[0])) == 4
     noise = "".join(f"step {n} loss {n / 7:.3f}\n{line}\n" for n, line in enumerate(text.splitlines()))
     assert [via(c) for c in read(noise).comms] == [via(c) for c in read(text).comms]
+
+
+def test_a_known_transport_is_taken_only_where_it_stands_whole_behind_its_pair() -> None:
+    head = "node0:1:2 [0] NCCL INFO Channel 00/0 : "
+    text = (
+        f"{head}0[0] -> 1[1] via somewhere 0[0] -> 2[2] via P2P/CUMEM\n"
+        f"{head}0[0] -> 3[3] via somewhere 0[0] -> 2[2] via P2P/CUMEM\n"
+        f"{head}0[0] -> 4[4] via P2P/CUMEM\n"
+        f"{head}0[0] -> 5[5] via P2P/CUMEM\n"
+        f"{head}0[0] -> 6[6] [send] via P2P/CUMEM\n"
+        f"{head}0[0] -> 7[7] via P2P/CUMEM"
+    )
+    assert via(one(text)) == {(0, n, "P2P/CUMEM") for n in (2, 4, 5, 6)}
