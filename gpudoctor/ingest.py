@@ -195,4 +195,5 @@ def _explain_absence(store: FactStore, probes: dict[str, str]) -> None:
     for kind, ids in GIVERS.items():
         if kind not in store:
             ends = [probes[i] for i in ids if i in probes]
-            store.missing[kind] = "; ".join(ends) if ends else "only looked at when asked (--job)" if kind.on_request else "not collected"
+            otherwise = "only looked at when asked (--job)" if kind.on_request else "not collected"
+            store.missing[kind] = "; ".join(ends) or otherwise

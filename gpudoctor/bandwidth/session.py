@@ -271,17 +271,19 @@ class Session:
     def as_json(self) -> dict[str, Any]:
         """What belongs to the measurement alone; rows and levels are among the facts."""
         run = self.measured.run
+        on_gpus = self.options.backend == "nccl"
+        copies = [r.gbs for m in (self.measured, *self.parts) for r in m.pairs if r.what == "copy write"]
         return {
             "engine": self.engine.name if self.engine is not None else None,
             "program": self.measured.engine or None,
             "backend": self.options.backend,
             "collective": self.options.collective,
-            "gpus": [{"index": t.index, "bdf": t.bdf, "name": t.name} for t in self.targets] if self.options.backend == "nccl" else [],
+            "gpus": [{"index": t.index, "bdf": t.bdf, "name": t.name} for t in self.targets if on_gpus],
             "ranks": len(self.targets),
             "plateau_busbw_gbs": run.plateau_busbw_gbs if run is not None else None,
             "latency_us": run.latency_us if run is not None else None,
             "spread_pct": self.measured.spread_pct,
-            "copy_between_gpus_gbs": min((r.gbs for m in (self.measured, *self.parts) for r in m.pairs if r.what == "copy write"), default=None),
+            "copy_between_gpus_gbs": min(copies, default=None),
             "seconds": {
                 "total": round(time.monotonic() - self.began, 2),
                 "until_engine_ready": round(self.engine_s, 2),

@@ -115,12 +115,14 @@ def _finding(copy: HostCopy, gpu: Gpu | None, worst: tuple[float, float, float, 
     index = gpu.index if gpu is not None else copy.gpu
     pick = f" -i {index}" if index is not None else ""
     trained = f" The link ran at {pcie.name(copy.speed_gts, copy.width)} meanwhile." if copy.speed_gts or copy.width else ""
+    field = "to_device_gbs" if way.startswith("host") else "from_device_gbs"
+    width = (gpu.at("max_width"),) if gpu is not None and gpu.max_width else ()
     return Finding(
         HOST_COPY_SLOW.slug,
         ERROR if share < FAIL.value else WARNING,
         subject,
         f"Pinned copies {way} of {who} run at {rate:.3g} GB/s, {100 * share:.0f} % of the {expected:.3g} GB/s of {by}.{trained}",
-        (copy.at("to_device_gbs" if way.startswith("host") else "from_device_gbs"), *((gpu.at("max_width"),) if gpu is not None and gpu.max_width else ())),
+        (copy.at(field), *width),
         CERTAIN,
         f"{pcie.amount(rate)} of {pcie.amount(expected)} GB/s",
         (

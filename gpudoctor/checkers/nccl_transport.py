@@ -154,11 +154,12 @@ def _not_used(ranks: Ranks, nccl: Nccl, facts: FactView) -> Iterator[Finding | C
             if severity == WARNING
             else ""
         )
+        cost = (_COST_SHM if via.startswith("SHM") else _COST_TCP) if severity == ERROR else None
         yield Finding(
             P2P_NOT_USED.slug, severity, first.subject if first is not None and len(pairs) == 1 else "host",
             f"Ranks {named(pairs)} of one host talk over {via}{link}. {reason}",
             (_seen(nccl, comm, via), *((first.at("path"),) if first is not None else ())),
-            CERTAIN if first is not None else LIKELY, _COST_SHM if severity == ERROR and via.startswith("SHM") else _COST_TCP if severity == ERROR else None, steps,
+            CERTAIN if first is not None else LIKELY, cost, steps,
         )  # fmt: skip
     if open_ and not (linked or able):
         pairs = [(a, b) for a, b, _ in open_]
@@ -204,10 +205,11 @@ def _sockets(ranks: Ranks, nccl: Nccl) -> Iterator[Finding]:
     if local:
         off = [n for n in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE") if n in comm.env]
         reason = f" Set are {', '.join(f'{n}={comm.env[n]}' for n in off)}." if off else " Neither peer to peer nor shared memory was possible between them."
+        set_ = tuple(nccl.settings[n, comm.env[n]] for n in off if (n, comm.env[n]) in nccl.settings)
         yield Finding(
             SOCKET_FALLBACK.slug, ERROR, "host",
             f"Ranks {named(local)} run on one host and talk over TCP.{reason}",
-            (_seen(nccl, comm, "NET/Socket/0"), *(nccl.settings[n, comm.env[n]] for n in off if (n, comm.env[n]) in nccl.settings)),
+            (_seen(nccl, comm, "NET/Socket/0"), *set_),
             CERTAIN if comm.nnodes == 1 else LIKELY, _COST_TCP,
             (
                 *((Step("Remove the settings", "unset " + " ".join(off), "reversible"),) if off else ()),
@@ -225,10 +227,11 @@ def _sockets(ranks: Ranks, nccl: Nccl) -> Iterator[Finding]:
         return
     what = f"RDMA devices are listed ({', '.join(nics[:4])})" if nics else f"the interface {ipoib} belongs to an InfiniBand adapter"
     off = [n for n in ("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_IB_HCA") if n in comm.env and comm.env[n] != "0"]
+    seen = (nccl.seen.get("NET/Socket") if far else None, nccl.seen.get("network Socket"), nccl.seen.get("nics"))
     yield Finding(
         SOCKET_FALLBACK.slug, WARNING, "host",
         f"NCCL goes over TCP between hosts although {what}." + (f" Set are {', '.join(f'{n}={comm.env[n]}' for n in off)}." if off else ""),
-        tuple(e for e in (nccl.seen.get("NET/Socket") if far else None, nccl.seen.get("network Socket"), nccl.seen.get("nics")) if e) or (comm.at("transports"),),
+        tuple(e for e in seen if e) or (comm.at("transports"),),
         LIKELY if far or comm.nnodes else POSSIBLE, None,
         (
             Step("See whether the adapters answer where the job runs", "ibv_devinfo; ls /dev/infiniband"),
