@@ -74,10 +74,10 @@ def redirects(device: PciDevice) -> bool:
 
 
 def _why_unread(ports: list[PciDevice]) -> str:
-    count = len(ports)
+    count = f"{len(ports)} port" + ("s" if len(ports) != 1 else "")
     if any(d.access_denied for d in ports):
-        return f"lspci ran without root, so ACS of {count} port(s) between GPUs was not shown"
-    return f"ACS of {count} port(s) between GPUs is not in the input; only root may read it"
+        return f"lspci ran without root, so ACS of {count} between GPUs was not shown"
+    return f"ACS of {count} between GPUs is not in the input; only root may read it"
 
 
 def _list(names: list[str], most: int = 6) -> str:
@@ -126,7 +126,8 @@ def _stray(strays: list[PciDevice], facts: FactView) -> Finding:
         "acs",
         WARNING if in_use else NOTE,
         "host",
-        f"{len(strays)} port(s) redirect peer-to-peer traffic (ReqRedir or CmpltRedir on), but their addresses are not in the "
+        f"{len(strays)} {'ports redirect' if len(strays) != 1 else 'port redirects'} peer-to-peer traffic (ReqRedir or CmpltRedir on), but "
+        f"{'their addresses are' if len(strays) != 1 else 'its address is'} not in the "
         "input. It matters only if a port lies between GPUs, or between a GPU and a NIC, below one switch.",
         tuple(dict.fromkeys(d.at("acs") for d in strays[:6])),
         POSSIBLE,

@@ -89,7 +89,7 @@ def _gpu(gpu: Gpu, young: bool) -> Iterator[Finding]:
             FABRIC.slug,
             ERROR,
             gpu.subject,
-            f"{gpu.label}{unknown}: registration with the NVSwitch fabric is {state}. CUDA programs fail to start on it until "
+            f"{gpu.opening}{unknown}: registration with the NVSwitch fabric is {state}. CUDA programs fail to start on it until "
             "it is completed (error 802).",
             (gpu.at("fabric_state"),),
             LIKELY if young else CERTAIN,
@@ -101,7 +101,7 @@ def _gpu(gpu: Gpu, young: bool) -> Iterator[Finding]:
             FABRIC.slug,
             ERROR,
             gpu.subject,
-            f"{gpu.label}{unknown}: registration with the NVSwitch fabric ended with `{status}`.",
+            f"{gpu.opening}{unknown}: registration with the NVSwitch fabric ended with `{status}`.",
             (gpu.at("fabric_status"),),
             remediation=_start_steps(None),
         )
@@ -111,7 +111,7 @@ def _gpu(gpu: Gpu, young: bool) -> Iterator[Finding]:
             FABRIC.slug,
             WARNING if lesser else ERROR,
             gpu.subject,
-            f"{gpu.label}{unknown}: the fabric's health is `{health}`.",
+            f"{gpu.opening}{unknown}: the fabric's health is `{health}`.",
             (gpu.at("fabric_health"),),
             remediation=(
                 Step("See which link or switch the Fabric Manager complains of", "sudo tail -n 50 /var/log/fabricmanager.log"),

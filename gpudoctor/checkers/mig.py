@@ -41,7 +41,7 @@ class Mig(BaseChecker):
                     MIG.slug,
                     NOTE,
                     gpu.subject,
-                    f"{gpu.label}: MIG is on, so its instances reach neither each other nor other GPUs directly.",
+                    f"{gpu.opening}: MIG is on, so its instances reach neither each other nor other GPUs directly.",
                     (gpu.at("mig_mode"),),
                     remediation=(
                         Step("See the instances", "nvidia-smi -L"),

@@ -279,7 +279,7 @@ def _no_node(gpu: Gpu, count: int, evidence: Evidence, guest: bool) -> Finding:
         NUMA_UNKNOWN.slug,
         NOTE if guest else WARNING,
         gpu.subject,
-        f"{gpu.label}: {who} names no NUMA node for it, and {count} nodes have CPUs. Threads and buffers may land on "
+        f"{gpu.opening}: {who} names no NUMA node for it, and {count} nodes have CPUs. Threads and buffers may land on "
         "the far one.",
         (evidence,),
         cost="up to the share of traffic that crosses the socket link; by PyTorch's documentation usually 1 to 10 percent",

@@ -87,7 +87,7 @@ def _reasons(gpu: Gpu) -> Iterator[Finding]:
             THROTTLED.slug,
             WARNING,
             gpu.subject,
-            f"{gpu.label}: {words}.",
+            f"{gpu.opening}: {words}.",
             (gpu.at("throttle"),),
             CERTAIN,
             "clocks at a half or less; every other rank waits for this GPU",
@@ -95,7 +95,7 @@ def _reasons(gpu: Gpu) -> Iterator[Finding]:
         )
     if not hard:
         for soft in (r for r in _SOFT if r in active):
-            yield Finding(THROTTLED.slug, NOTE, gpu.subject, f"{gpu.label}: {_SOFT[soft]}.", (gpu.at("throttle"),))
+            yield Finding(THROTTLED.slug, NOTE, gpu.subject, f"{gpu.opening}: {_SOFT[soft]}.", (gpu.at("throttle"),))
 
 
 def _cool(gpu: Gpu, kind: str) -> tuple[Step, ...]:
@@ -141,7 +141,7 @@ def _limit(gpu: Gpu, peers: list[Gpu]) -> Iterator[Finding]:
             THROTTLED.slug,
             WARNING,
             gpu.subject,
-            f"{gpu.label} has a power limit of {limit:g} W, {higher.label} of the same part {higher.power_limit_w:g} "
+            f"{gpu.opening} has a power limit of {limit:g} W, {higher.label} of the same part {higher.power_limit_w:g} "
             "W.",
             (gpu.at("power_limit_w"), higher.at("power_limit_w")),
             CERTAIN,
@@ -160,7 +160,7 @@ def _limit(gpu: Gpu, peers: list[Gpu]) -> Iterator[Finding]:
             THROTTLED.slug,
             NOTE,
             gpu.subject,
-            f"{gpu.label} has a power limit of {limit:g} W; its default is {gpu.power_default_w:g} W. Somebody set "
+            f"{gpu.opening} has a power limit of {limit:g} W; its default is {gpu.power_default_w:g} W. Somebody set "
             "that, perhaps for good reason.",
             (gpu.at("power_limit_w"), gpu.at("power_default_w")),
             LIKELY,

@@ -90,6 +90,11 @@ class Gpu(Entry):
             return "a GPU that the excerpt does not name" if self.bdf is None else f"the GPU at {self.bdf}"
         return f"GPU{self.index} ({self.bdf})" if self.bdf else f"GPU{self.index}"
 
+    @property
+    def opening(self) -> str:
+        """The label as a sentence begins with it."""
+        return self.label[0].upper() + self.label[1:]
+
 
 def _join(gpus: list[Gpu], say: Callable[[Contradiction], None]) -> list[Gpu]:
     """One entry per GPU: the same address, UUID or index is the same GPU."""

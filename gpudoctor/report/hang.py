@@ -8,7 +8,7 @@ from gpudoctor.facts.hang import FlightRecorder, Ras, Watchdog
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactStore
 from gpudoctor.hang import MISMATCH, Hang, collective, hangs, listing, world_of
-from gpudoctor.report.layout import Style, hanging
+from gpudoctor.report.layout import Style, counted, hanging
 
 _COLUMN = 13
 _SHOWN = 40  # lines that an entry quotes
@@ -88,5 +88,5 @@ def _state(hang: Hang) -> str:
         words.append(f"{hang.kind}: {listing(hang.suspects)}")
     total = len(hang.members) if hang.members is not None else None
     told = len(hang.views)
-    words.append(f"{told} of {total} ranks said something" if total is not None else f"{told} ranks said something")
+    words.append(f"{told} of {total} ranks said something" if total is not None else f"{counted(told, 'rank')} said something")
     return ", ".join(words)
