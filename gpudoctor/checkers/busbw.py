@@ -107,6 +107,8 @@ def _finding(run: BandwidthRun, group: Group, verdict: Verdict, used: Opinion) -
         if o.kind != used.kind and o.gbs is not None and o.why_not is None
     ]
     also = f" Beside it: {'; '.join(others)}." if others else ""
+    if severity != verdict.severity:
+        also += " It stays a warning, since the links of this host are not in the input: add `nvidia-smi topo -m`."
     return Finding(
         BUSBW_LOW.slug,
         severity or WARNING,
