@@ -55,9 +55,9 @@ def steps(remedy: str, bdf: str | None, links: tuple[int, ...] = ()) -> tuple[St
         "power": (Step("Power off and check the auxiliary power cables of the card.", None, "hardware", _LOG),),
         "fallen": (
             Step("Look whether the bus still sees it (rev ff means that it does not answer).", f"lspci -s {gpu}"),
+            Step("Before the power goes: keep the evidence for the vendor.", "sudo nvidia-bug-report.sh"),
             Step("Power off fully and on again; a warm restart may not bring it back.", None, "disruptive", f"nvidia-smi -i {gpu}"),
             Step("If it comes back: power supply and cables, seating, riser, cooling; then replace the GPU.", None, "hardware"),
-            report,
         ),
         "nvlink": (nvlink, reset, Step(f"If it comes back, check the bridge or baseboard connection{named}.", None, "hardware"), report),
         "nvlink5": (nvlink, reset, Step(f"If it comes back, check the baseboard, in a rack the switch tray and cable cartridge{named}.", None, "hardware"), report),
