@@ -191,7 +191,7 @@ def _what(first: NcclMessage, rank: int | None, meaning: str) -> str:
         return f"{said.capitalize()} runs NCCL {fields['local']}, its peer {fields['remote']}. {meaning}"
     if fields.get("error"):
         return f"{said.capitalize()} failed{place}: CUDA says '{fields['error']}'. {meaning}"
-    return f"{said.capitalize()} failed{place}. {meaning}"
+    return f"{said.capitalize()} failed{place}: {meaning}"
 
 
 def _subject(first: NcclMessage, rank: int | None, job: list[NcclComm]) -> str:
