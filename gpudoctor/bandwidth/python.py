@@ -27,8 +27,8 @@ def find(named: str | None, environ: Mapping[str, str]) -> str:
             return path
     best = tried[0]
     raise CannotStart(
-        f"neither nccl-tests nor a Python with PyTorch was found (tried {', '.join(tried)}). Install PyTorch:  {best} -m pip install "
-        "torch    or name one that has it with --python, or nccl-tests with --nccl-tests DIR"
+        f"neither nccl-tests nor a Python with PyTorch was found (tried {', '.join(tried)}). Name a Python that has PyTorch with "
+        f"--python PATH, or nccl-tests with --nccl-tests DIR, or install PyTorch:  {best} -m pip install torch"
     )
 
 
