@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from gpudoctor.model import ERROR, NOTE, WARNING
@@ -11,6 +12,7 @@ from gpudoctor.record import KeyedRecord
 WIDTH = 80
 LABEL = 9  # columns of "  What   "
 _GLUE = "\ue000"  # a blank at which no line is broken: a private character, which no input keeps and no blank rule touches
+_AMOUNT = re.compile(r"(?<=\d) (?=(?:%|[GM]B/s|[KMGT]iB|GT/s)(?![\w/]))")  # 9 % and 20 GB/s stay on one line
 _ASCII = {"✗": "x", "·": "-", "✓": "+", "…": "...", "×": "x", "–": "-", "≥": ">=", "≤": "<=", "→": "->", "µ": "u"}
 _COLOURS = {ERROR: "31;1", WARNING: "33;1", NOTE: "36", "fail": "31;1", "unknown": "33;1", "pass": "32;1", "dim": "2", "bold": "1"}
 MARK = {ERROR: "✗", WARNING: "!", NOTE: "·"}
@@ -46,7 +48,7 @@ def hanging(first: str, rest: str, text: str, style: Style) -> list[str]:
     import textwrap  # not needed for JSON
 
     lines = textwrap.wrap(
-        style.plain(text),
+        _AMOUNT.sub(_GLUE, style.plain(text)),
         width=style.width,
         initial_indent=first,
         subsequent_indent=rest,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import gpudoctor
 from gpudoctor import pcie
 from gpudoctor.facts.gpu import Driver, Gpus
+from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import Pairs
@@ -22,6 +23,10 @@ from gpudoctor.report.topology import cell, view
 _INDENT = " " * 9
 MAX_NOTES = 12
 MAX_HINTS = 6
+_KNOWN = (
+    "nvidia-smi (also -q, topo, nvlink), lspci -vv, dmesg, NCCL's and PyTorch's logs, nccl-tests' tables, env, df, ibstat and what "
+    "`gpudoctor capture` writes, each also inside a mail or a bug report"
+)
 # Outputs by how much they tell.
 _TELLING = ("nvidia-smi -q", "nvidia-smi topo", "nvidia-smi nvlink", "sudo lspci", "sudo dmesg", "env ", "cat /etc/nccl", "numactl", "df ")
 
@@ -53,7 +58,7 @@ def _head(report: Report, style: Style) -> list[str]:
     words = [f"gpudoctor {gpudoctor.__version__}"]
     paths = report.source.get("paths")
     if isinstance(paths, list) and paths:
-        words.append(paths[0] if len(paths) == 1 else f"{len(paths)} sources")
+        words.append(f"{len(paths)} sources" if len(paths) > 1 else "standard input" if paths[0] == "-" else paths[0])
     for store in report.hosts[:1] if len(report.hosts) == 1 else ():
         words += _host_words(store)  # type: ignore[arg-type]
     if len(report.hosts) > 1:
@@ -147,9 +152,20 @@ def _why_unknown(report: Report) -> str:
     needed = [m for m in report.missing if m.needed]
     if needed and needed[0].fact == NOTHING_KNOWN:
         return _sentence(_capital(needed[0].reason))
+    if needed and needed[0].fact == Gpus.label and _without_gpus(report):
+        return "No NVIDIA GPU is on this machine's PCI bus (to judge another host by its outputs: gpudoctor check --from FILE)."
     if not needed:
         return "What the verdict needs could not be read."
     return _sentence(f"Missing is {needed[0].fact}: {needed[0].reason}")
+
+
+def _without_gpus(report: Report) -> bool:
+    """A live look that saw the whole bus, and no NVIDIA GPU on it."""
+    for store in report.hosts:
+        tree = store.get(PciTree)  # type: ignore[attr-defined]
+        if store.recorded or tree is None or not tree.complete or tree.gpus():  # type: ignore[attr-defined]
+            return False
+    return bool(report.hosts)
 
 
 def _capital(text: str) -> str:
@@ -230,6 +246,8 @@ def _not_read(report: Report, style: Style, verbose: int) -> list[str]:
     lines: list[str] = []
     if report.unknown_input:
         lines += hanging("Not recognised: ", "  ", f"{', '.join(report.unknown_input)}", style)
+        if any(m.fact == NOTHING_KNOWN for m in report.missing):
+            lines += hanging("Known are: ", "  ", _KNOWN, style)
     told = _by_reason([m for m in report.missing if m.hint is None and m.fact != NOTHING_KNOWN])
     absent = [m for m in report.missing if m.hint is not None]
     limit = 200 if verbose else 6

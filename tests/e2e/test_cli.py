@@ -43,6 +43,11 @@ def test_a_near_miss_is_named():
     assert b"did you mean nvlink-down" in gpudoctor("explain", "nvlink-dwn").stderr
 
 
+def test_what_is_not_known_is_answered_with_what_is():
+    done = gpudoctor("check", "--from", "-", stdin=b"nothing known\n")
+    assert b"standard input" in done.stdout and b"Known are: nvidia-smi" in done.stdout
+
+
 def test_the_json_envelope_has_what_the_contract_promises():
     status, got = report("check", "--from", SICK)
     assert status == got["exit_code"] == 1 and got["verdict"] == "fail" and got["schema_version"] == 1
