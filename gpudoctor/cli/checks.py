@@ -16,9 +16,10 @@ def command(format_: str) -> None:
     Checks of other installed packages are listed too; one that cannot be loaded is named with the reason (status 3).
     """
     from gpudoctor.discover import load
+    from gpudoctor.policy.cause import with_policy
     from gpudoctor.report import catalogue
 
-    plugins = load()
+    plugins = with_policy(load())
     if format_ == "json":
         sys.stdout.write(json.dumps(catalogue.as_json(plugins), ensure_ascii=False) + "\n")
     else:

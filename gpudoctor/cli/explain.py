@@ -23,9 +23,10 @@ def command(name: str, format_: str) -> None:
     with or without its prefix: `gpudoctor explain "Duplicate GPU detected"`.
     """
     from gpudoctor.discover import load
+    from gpudoctor.policy.cause import with_policy
     from gpudoctor.report import catalogue
 
-    plugins = load()
+    plugins = with_policy(load())
     wanted = name.strip().lower()
     cause = next((c for c in plugins.causes if wanted in (c.slug, c.code.lower())), None)
     if cause is None:

@@ -15,6 +15,7 @@ import gpudoctor
 COMMANDS = {
     "check": ("gpudoctor.cli.check", "Say what is wrong with this host's GPU communication, why, and how to fix it."),
     "bandwidth": ("gpudoctor.cli.bandwidth", "Measure the bus, judge it, and find what holds it back."),
+    "gate": ("gpudoctor.cli.gate", "Say in one line whether this node may be used, by a policy."),
     "facts": ("gpudoctor.cli.facts", "Show only what was read: GPUs, paths, links, NICs."),
     "capture": ("gpudoctor.cli.capture", "Record this host as a snapshot, private details replaced."),
     "checks": ("gpudoctor.cli.checks", "List every cause gpudoctor can name."),

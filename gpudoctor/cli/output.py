@@ -109,10 +109,7 @@ def write(
         content = (
             page[1] if page is not None and text_here else render(report, plugins, output.format, verbose, extra=extra)
         )
-        try:
-            _replace(output.path, content)
-        except OSError as error:
-            raise click.ClickException(f"cannot write {output.path}: {error.strerror or error}") from error
+        replace_file(output.path, content)
     if (outputs or quiet) and format_ != "nagios":  # which is one line in any case
         from gpudoctor.report import text
 
@@ -124,14 +121,14 @@ def write(
     sys.stdout.write(render(report, plugins, format_, verbose, colour_wanted(), unicode_wanted(), extra))
 
 
-def _replace(path: str, content: str) -> None:
+def replace_file(path: str, content: str) -> None:
     """Written beside and renamed: a reader never sees half a report."""
     beside = f"{path}.{os.getpid()}.tmp"
     try:
         with open(beside, "w", encoding="utf-8") as stream:
             stream.write(content)
         os.replace(beside, path)
-    except OSError:
+    except OSError as error:
         if os.path.exists(beside):
             os.unlink(beside)
-        raise
+        raise click.ClickException(f"cannot write {path}: {error.strerror or error}") from error

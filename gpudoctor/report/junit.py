@@ -72,7 +72,9 @@ def _verdict(report: Report) -> Element:
     case = Element("testcase", {"name": "verdict", "classname": "gpudoctor", "time": "0"})
     if report.verdict == "unknown":
         needed = [_missing(m) for m in report.missing if m.needed] or ["what the verdict needs could not be read"]
-        SubElement(case, "error", {"message": _token(f"could not tell: {needed[0]}"), "type": "could-not-tell"}).text = _safe("\n".join(needed))
+        SubElement(
+            case, "error", {"message": _token(f"could not tell: {needed[0]}"), "type": "could-not-tell"}
+        ).text = _safe("\n".join(needed))
     return case
 
 

@@ -57,20 +57,37 @@ def render(report: Report) -> str:
     page = _Page()
     page.gauge("info", "The program that wrote this.", 1, (("version", gpudoctor.__version__),))
     for verdict in _VERDICTS:
-        page.gauge("verdict", "1 for the verdict that was given, 0 for the others.", verdict == report.verdict, (("verdict", verdict),))
+        page.gauge(
+            "verdict",
+            "1 for the verdict that was given, 0 for the others.",
+            verdict == report.verdict,
+            (("verdict", verdict),),
+        )
     page.gauge("exit_status", "Exit status: 0 in order, 1 a fault, 3 could not tell.", report.exit_code)
     page.gauge("duration_seconds", "Time that the look and the judgement took.", report.seconds)
     page.gauge("missing", "Sources that could not be read.", len(report.missing))
     findings = [f for r in report.results for f in r.findings]
     for severity in SEVERITIES:
-        page.gauge("findings", "Findings by severity.", sum(f.severity == severity for f in findings), (("severity", severity),))
+        page.gauge(
+            "findings",
+            "Findings by severity.",
+            sum(f.severity == severity for f in findings),
+            (("severity", severity),),
+        )
     for finding in findings:
-        labels = (("slug", finding.slug), ("severity", finding.severity), ("subject", finding.subject), *_host(finding.host))
+        labels = (
+            ("slug", finding.slug),
+            ("severity", finding.severity),
+            ("subject", finding.subject),
+            *_host(finding.host),
+        )
         page.gauge("finding", "1 for everything that was found.", 1, labels)
     for result in report.results:
         for status in _STATUSES:
             labels = (("code", result.code), ("slug", result.slug), ("status", status))
-            page.gauge("check_status", "1 for the outcome of this check, 0 for the others.", status == result.status, labels)
+            page.gauge(
+                "check_status", "1 for the outcome of this check, 0 for the others.", status == result.status, labels
+            )
     for store in report.hosts:
         assert isinstance(store, FactStore)
         _facts(page, store, _host(store.host if len(report.hosts) > 1 else None))
@@ -93,14 +110,29 @@ def _facts(page: _Page, store: FactStore, host: Labels) -> None:
     for pair in store.get(Pairs) or ():
         labels = (("a", pair.a), ("b", pair.b), *host)
         if pair.path is not None:
-            page.gauge("pair_info", "The path of a GPU pair, as nvidia-smi topo -m classes it.", 1, (*labels, ("path", pair.path)))
+            page.gauge(
+                "pair_info",
+                "The path of a GPU pair, as nvidia-smi topo -m classes it.",
+                1,
+                (*labels, ("path", pair.path)),
+            )
         page.gauge("pair_nvlinks", "NVLinks that join a pair.", pair.nvlinks, labels)
     for link in store.get(NvLinks) or ():
         labels = (("gpu", link.gpu), ("link", link.link), *host)
         page.gauge("nvlink_active", "1 where the NVLink is up.", link.active, labels)
-        page.gauge("nvlink_bandwidth_bytes_per_second", "Rate of one NVLink in one direction.", _times(link.speed_gbs, _GBS), labels)
+        page.gauge(
+            "nvlink_bandwidth_bytes_per_second",
+            "Rate of one NVLink in one direction.",
+            _times(link.speed_gbs, _GBS),
+            labels,
+        )
         for kind in ("replay", "recovery", "crc"):
-            page.counter("nvlink_errors_total", "Errors of one NVLink since the driver was loaded.", getattr(link, kind), (*labels, ("kind", kind)))
+            page.counter(
+                "nvlink_errors_total",
+                "Errors of one NVLink since the driver was loaded.",
+                getattr(link, kind),
+                (*labels, ("kind", kind)),
+            )
     for nic in store.get(Nics) or ():
         labels = (("device", nic.device or nic.name), *host)
         page.gauge("nic_active", "1 where the port is active.", nic.state == "active" if nic.state else None, labels)
@@ -112,12 +144,24 @@ def _gpu(page: _Page, gpu: Gpu, labels: Labels) -> None:
     page.gauge("gpu_info", "A GPU and where it is.", 1, (*labels, ("bdf", gpu.bdf or ""), ("name", gpu.name or "")))
     page.gauge("gpu_pcie_link_width", "Lanes that the GPU's PCIe link uses.", gpu.width, labels)
     page.gauge("gpu_pcie_link_width_max", "Lanes that the card and its slot have.", gpu.max_width, labels)
-    page.gauge("gpu_pcie_link_generation", "PCIe generation when read; idle GPUs lower it.", pcie.generation(gpu.speed_gts), labels)
-    page.gauge("gpu_pcie_link_generation_max", "PCIe generation that the card and its slot have.", pcie.generation(gpu.max_speed_gts), labels)
+    page.gauge(
+        "gpu_pcie_link_generation",
+        "PCIe generation when read; idle GPUs lower it.",
+        pcie.generation(gpu.speed_gts),
+        labels,
+    )
+    page.gauge(
+        "gpu_pcie_link_generation_max",
+        "PCIe generation that the card and its slot have.",
+        pcie.generation(gpu.max_speed_gts),
+        labels,
+    )
     words = "Transfers a second on each lane when read; idle GPUs lower them."
     page.gauge("gpu_pcie_link_transfers_per_second", words, _times(gpu.speed_gts, _GTS), labels)
     page.gauge("gpu_numa_node", "NUMA node of the GPU.", gpu.numa_node, labels)
-    page.counter("gpu_pcie_replays_total", "Replays on the GPU's PCIe link since the driver was loaded.", gpu.replays, labels)
+    page.counter(
+        "gpu_pcie_replays_total", "Replays on the GPU's PCIe link since the driver was loaded.", gpu.replays, labels
+    )
     words = "Uncorrectable memory errors since the last reset."
     page.gauge("gpu_ecc_uncorrectable_errors", words, gpu.ecc_uncorrectable_volatile, labels)
 
@@ -133,7 +177,9 @@ def _measured(page: _Page, store: FactStore, host: Labels) -> None:
         where = copy.gpu if copy.gpu is not None else copy.bdf or "?"
         for way, rate in (("to_device", copy.to_device_gbs), ("from_device", copy.from_device_gbs)):
             words = "Pinned copies between host memory and a GPU."
-            page.gauge("host_copy_bytes_per_second", words, _times(rate, _GBS), (("gpu", where), ("direction", way), *host))
+            page.gauge(
+                "host_copy_bytes_per_second", words, _times(rate, _GBS), (("gpu", where), ("direction", way), *host)
+            )
 
 
 def _named(gpu: Gpu) -> object:

@@ -25,10 +25,16 @@ def test_several_files_at_once_and_one_line_on_stdout(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["gpudoctor.prom", "junit.xml", "r.json"]
 
 
-@pytest.mark.parametrize(("host", "status", "word"), [(WELL, 0, b"OK"), (WARNED, 1, b"WARNING"), (SICK, 2, b"CRITICAL")])
+@pytest.mark.parametrize(
+    ("host", "status", "word"), [(WELL, 0, b"OK"), (WARNED, 1, b"WARNING"), (SICK, 2, b"CRITICAL")]
+)
 def test_nagios_statuses(host, status, word):
     done = gpudoctor("check", "--from", host, "--format", "nagios")
-    assert done.returncode == status and done.stdout.startswith(b"GPUDOCTOR " + word + b" - ") and done.stdout.count(b"\n") == 1
+    assert (
+        done.returncode == status
+        and done.stdout.startswith(b"GPUDOCTOR " + word + b" - ")
+        and done.stdout.count(b"\n") == 1
+    )
 
 
 @pytest.mark.parametrize("words", [("--format", "nagios"), ("--format=nagios",)])
@@ -40,6 +46,8 @@ def test_wrong_usage_is_3_for_nagios_alone(words, wrong):
 
 
 def test_nothing_known_is_unknown_in_each(tmp_path):
-    done = gpudoctor("check", "--from", "-", "--format", "nagios", "-o", str(tmp_path / "j.xml"), stdin=b"nothing known\n")
+    done = gpudoctor(
+        "check", "--from", "-", "--format", "nagios", "-o", str(tmp_path / "j.xml"), stdin=b"nothing known\n"
+    )
     assert done.returncode == 3 and done.stdout.startswith(b"GPUDOCTOR UNKNOWN - could not tell: ")
     assert ElementTree.parse(tmp_path / "j.xml").find("testsuite/testcase[@name='verdict']/error") is not None

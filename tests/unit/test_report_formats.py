@@ -42,7 +42,9 @@ HOSTILE = (
 
 
 def finding(slug: str, severity: str, subject: str = "gpu:0000:41:00.0", message: str = "It is slow.") -> Finding:
-    return Finding(slug, severity, subject, message, SEEN, remediation=(Step("Reseat it.", "lspci -vv", "hardware", "lspci"),))
+    return Finding(
+        slug, severity, subject, message, SEEN, remediation=(Step("Reseat it.", "lspci -vv", "hardware", "lspci"),)
+    )
 
 
 def report(*results: CheckResult, verdict: str = "pass", **values: Any) -> Report:
@@ -88,7 +90,9 @@ def valid(text: str) -> ElementTree.Element:
         tags = [child.tag for child in suite]
         cases = suite.findall("testcase")
         assert tags == ["properties", *["testcase"] * len(cases), "system-out", "system-err"]
-        assert all(set(p.attrib) == {"name", "value"} and p.attrib["name"] for p in suite.findall("properties/property"))
+        assert all(
+            set(p.attrib) == {"name", "value"} and p.attrib["name"] for p in suite.findall("properties/property")
+        )
         for case in cases:
             assert set(case.attrib) == set(CASE) and len(case) <= 1
             assert all(rule.fullmatch(case.attrib[name]) for name, rule in CASE.items())
@@ -121,14 +125,20 @@ def test_junit_says_what_it_does_not_fail_for() -> None:
     assert "warning: acs pci:0000:40:01.0: It is slow." in root.findtext("testsuite/system-out", "")
     assert "not read: the kernel log: not permitted" in root.findtext("testsuite/system-err", "")
     failure = root.find("testsuite/testcase/failure")
-    assert failure is not None and failure.attrib["type"] == "error" and "[hardware]: Reseat it.  lspci -vv" in str(failure.text)
+    assert (
+        failure is not None
+        and failure.attrib["type"] == "error"
+        and "[hardware]: Reseat it.  lspci -vv" in str(failure.text)
+    )
 
 
 def test_junit_is_never_green_where_nothing_could_be_told() -> None:
     missing = (Missing("the list of GPUs", "nvidia-smi hung", needed=True),)
     root = valid(junit.render(report(FINE, verdict="unknown", missing=missing)))
     error = root.find("testsuite/testcase[@name='verdict']/error")
-    assert error is not None and error.attrib["message"] == "could not tell: not read: the list of GPUs: nvidia-smi hung"
+    assert (
+        error is not None and error.attrib["message"] == "could not tell: not read: the list of GPUs: nvidia-smi hung"
+    )
 
 
 def test_junit_of_a_paste_has_a_moment_all_the_same() -> None:
@@ -140,7 +150,9 @@ def test_junit_survives_hostile_text() -> None:
     bad = CheckResult("GD210", "pcie-width", FOUND, None, (finding("pcie-width", ERROR, HOSTILE, HOSTILE),))
     skipped = CheckResult("GD211", "pcie-speed", SKIPPED, HOSTILE)
     store = FactStore(HOSTILE, (), recorded=False)
-    text = junit.render(report(bad, skipped, verdict="fail", hosts=(store,), missing=(Missing(HOSTILE, HOSTILE),), notes=(HOSTILE,)))
+    text = junit.render(
+        report(bad, skipped, verdict="fail", hosts=(store,), missing=(Missing(HOSTILE, HOSTILE),), notes=(HOSTILE,))
+    )
     assert len(valid(text).findall("testsuite/testcase")) == 3
     assert not re.search("[\x00-\x08\x0b-\x1f\ufffe\u202e]", text)
 
@@ -151,7 +163,17 @@ def test_junit_survives_hostile_text() -> None:
 def facts() -> FactStore:
     at: dict[str, Any] = {"origin": HERE}
     gpus = (
-        Gpu(index=0, bdf="0000:41:00.0", name="NVIDIA H200", width=16, max_width=16, speed_gts=32.0, max_speed_gts=32.0, replays=3, **at),
+        Gpu(
+            index=0,
+            bdf="0000:41:00.0",
+            name="NVIDIA H200",
+            width=16,
+            max_width=16,
+            speed_gts=32.0,
+            max_speed_gts=32.0,
+            replays=3,
+            **at,
+        ),
         Gpu(index=1, bdf="0000:42:00.0", name="NVIDIA H200", width=8, max_width=16, **at),
     )
     run = BandwidthRun(
@@ -197,7 +219,10 @@ def test_prometheus_in_base_units() -> None:
     assert got[key("gpu_pcie_link_width", gpu="1")] == 8 and got[key("gpu_pcie_link_width_max", gpu="1")] == 16
     assert got[key("gpu_pcie_link_transfers_per_second", gpu="0")] == 32e9
     assert got[key("gpu_pcie_replays_total", gpu="0")] == 3
-    assert got[key("nvlink_active", gpu="1", link="3")] == 0 and got[key("nvlink_errors_total", gpu="0", link="3", kind="replay")] == 7
+    assert (
+        got[key("nvlink_active", gpu="1", link="3")] == 0
+        and got[key("nvlink_errors_total", gpu="0", link="3", kind="replay")] == 7
+    )
     assert got[key("nvlink_bandwidth_bytes_per_second", gpu="0", link="3")] == 26.5e9
     assert got[key("nic_rate_bytes_per_second", device="mlx5_0")] == 50e9
     assert got[key("pair_info", a="0", b="1", path="NVL")] == 1
@@ -258,11 +283,20 @@ def nagios_line(text: str) -> tuple[str, list[str]]:
 def test_nagios_line_and_numbers() -> None:
     words, numbers = nagios_line(nagios.render(report(*ALL, verdict="fail", hosts=(facts(),))))
     assert words == "GPUDOCTOR CRITICAL - pcie-width gpu:0000:41:00.0: It is slow. (+1 more)"
-    assert numbers == ["errors=1;;;0", "warnings=1;;;0", "checks=4;;;0", "time=0.25s;;;0", "gpus=2;;;0", "busbw=332500000000B;;;0"]
+    assert numbers == [
+        "errors=1;;;0",
+        "warnings=1;;;0",
+        "checks=4;;;0",
+        "time=0.25s;;;0",
+        "gpus=2;;;0",
+        "busbw=332500000000B;;;0",
+    ]
 
 
 def test_nagios_says_what_was_missing() -> None:
-    text = nagios.render(report(FINE, verdict="unknown", missing=(Missing("the list of GPUs", "nvidia-smi hung", needed=True),)))
+    text = nagios.render(
+        report(FINE, verdict="unknown", missing=(Missing("the list of GPUs", "nvidia-smi hung", needed=True),))
+    )
     assert nagios_line(text)[0] == "GPUDOCTOR UNKNOWN - could not tell: the list of GPUs: nvidia-smi hung"
 
 

@@ -1,0 +1,177 @@
+"""`gpudoctor gate`: check, then bandwidth where the policy asks for it, one line and one exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import date
+from typing import TYPE_CHECKING
+
+import click
+
+from gpudoctor.cli.look import PROBE_DIR
+from gpudoctor.cli.output import SUFFIXES, OutputFile, exit_status, format_option, write
+
+if TYPE_CHECKING:
+    from gpudoctor.cli.gating import Gate
+    from gpudoctor.discover import Plugins
+    from gpudoctor.policy.model import Policy
+
+TOML = "policy"
+LOOK_S = 60.0  # the deadline of a check; with a measurement the whole command gets more
+MEASURE_S = 300.0
+
+
+def _outputs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[OutputFile, ...]:
+    known = {**SUFFIXES, ".toml": TOML}
+    out = []
+    for path in values:
+        suffix = os.path.splitext(path)[1].lower()
+        if suffix not in known:
+            raise click.BadParameter(f"{path}: the suffix chooses the format, one of {' '.join(known)}")
+        out.append(OutputFile(path, known[suffix]))
+    return tuple(out)
+
+
+@click.command("gate")
+@click.option(
+    "--policy",
+    "policy_path",
+    metavar="FILE",
+    help="What the node must be: a TOML file, or the name of one that is shipped (--list).",
+)
+@click.option("--list", "list_", is_flag=True, help="Name the policies that are shipped.")
+@click.option("--validate", is_flag=True, help="Only read the policy, and say what is wrong with it.")
+@click.option("--learn", is_flag=True, help="Write a policy from this node, which must be in order: -o policy.toml.")
+@click.option("--bandwidth/--no-bandwidth", default=None, help="Measure, or do not, whatever the policy asks.")
+@click.option("--test", is_flag=True, help=f"Allow {PROBE_DIR}: the answers of a recorded host instead of this one's.")
+@click.option("--python", metavar="PATH", help="The Python that has PyTorch, to measure with.")
+@click.option("--nccl-tests", metavar="DIR", help="Where all_reduce_perf is, to measure with.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help=f"Limit for the whole command [default: {LOOK_S:g}, with a measurement {MEASURE_S:g}].",
+)
+@format_option
+@click.option(
+    "-o",
+    "outputs",
+    multiple=True,
+    callback=_outputs,
+    metavar="FILE",
+    help="Write to a file, format by suffix (.json .xml .prom .txt; .toml with --learn). Repeatable.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning"]),
+    default="error",
+    show_default=True,
+    help="Exit status 1 from this severity on.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Only the verdict line, in whatever format.")
+@click.option("-v", "--verbose", count=True, help="Also the whole report under the line.")
+def command(
+    policy_path: str | None,
+    list_: bool,
+    validate: bool,
+    learn: bool,
+    bandwidth: bool | None,
+    test: bool,
+    python: str | None,
+    nccl_tests: str | None,
+    timeout: float | None,
+    format_: str,
+    outputs: tuple[OutputFile, ...],
+    fail_on: str,
+    quiet: bool,
+    verbose: int,
+) -> None:
+    """Say in one line whether this node may be used: check it, measure it where the policy asks, hold it against the policy.
+
+    Exit status: 0 it may, 1 a fault was found, 2 wrong usage or a policy with mistakes, 3 could not tell. Never 0 for what
+    could not be read; on_unknown in the policy tells a prolog what to do then.
+    """
+    if list_:
+        sys.stdout.write("".join(f"{name}\n" for name in _shipped()))
+        return
+    recorded = os.environ.get(PROBE_DIR)
+    if recorded and not test and not validate:
+        raise click.UsageError(
+            f"{PROBE_DIR}={recorded}: a gate judges this node and no recorded one (--test allows it)"
+        )
+    if validate and policy_path is None:
+        raise click.UsageError("--validate: which policy? --policy FILE")
+    tomls = [o for o in outputs if o.format == TOML]
+    if learn and policy_path is not None:
+        raise click.UsageError("--learn writes a policy and takes none")
+    if tomls and not learn:
+        raise click.UsageError(f"{tomls[0].path}: a policy is written with --learn only")
+
+    from gpudoctor.cli.gating import Gate
+    from gpudoctor.discover import load
+
+    plugins = load()
+    policy = _policy(policy_path, plugins) if policy_path is not None else None
+    if validate:
+        assert policy is not None
+        sys.stdout.write(f"{policy_path}: in order ({policy.name})\n")
+        return
+    gate = Gate(plugins, policy, policy_path, fail_on, timeout or LOOK_S, timeout or MEASURE_S)
+    gate.look()
+    gate.judge()
+    if gate.wants_measurement(bandwidth):
+        gate.measure(python, nccl_tests)
+        gate.judge()
+    if learn:
+        sys.exit(_learn(gate, tomls))
+    line = gate.line()
+    page = (line + "\n" + (f"\n{gate.page()}" if verbose else ""), f"{line}\n\n{gate.page()}", line)
+    write(gate.report, plugins, format_, outputs, quiet, verbose, extra=gate.extra(line), page=page)
+    sys.exit(exit_status(gate.report, format_))
+
+
+def _shipped() -> list[str]:
+    import gpudoctor
+
+    folder = os.path.join(os.path.dirname(gpudoctor.__file__), "data", "policies")
+    return sorted(name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml"))
+
+
+def _policy(path: str, plugins: Plugins) -> Policy:
+    from gpudoctor.policy.load import PolicyError, load
+
+    if os.sep not in path and not os.path.exists(path) and path in _shipped():
+        from gpudoctor import shipped
+
+        text = shipped.text(f"policies/{path}.toml")
+    else:
+        try:
+            with open(path, encoding="utf-8") as stream:
+                text = stream.read(1 << 20)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            known = "" if os.path.exists(path) else f" (shipped are {', '.join(_shipped())})"
+            raise click.UsageError(f"--policy {path}: {reason}{known}") from error
+    try:
+        return load(text, path, [c.slug for c in plugins.causes])
+    except PolicyError as error:
+        raise click.ClickException(f"the policy has mistakes\n{error}") from error
+
+
+def _learn(gate: Gate, tomls: list[OutputFile]) -> int:
+    """Only from a node in order: what a sick one is today would let every sick one through."""
+    from gpudoctor.cli.output import replace_file
+    from gpudoctor.policy.learn import learn
+
+    if gate.report.exit_code:
+        sys.stdout.write(f"{gate.line()}; no policy was written\n")
+        return gate.report.exit_code
+    text = learn(gate.intake.stores[0], date.today().isoformat())
+    if not tomls:
+        sys.stdout.write(text)
+        return 0
+    for output in tomls:
+        replace_file(output.path, text)
+    sys.stdout.write(f"{gate.line()}; written: {', '.join(o.path for o in tomls)}\n")
+    return 0
