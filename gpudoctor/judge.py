@@ -14,7 +14,7 @@ from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Outcomes
 from gpudoctor.facts.topology import Pairs
 from gpudoctor.ingest import Intake
-from gpudoctor.model import BROKEN, NOTHING_KNOWN, CheckResult, Finding, Missing, Report, severity_rank
+from gpudoctor.model import BROKEN, NO_GPU, NOTHING_KNOWN, CheckResult, Finding, Missing, Report, severity_rank
 
 HUNG = ("timeout", "stuck")
 
@@ -93,7 +93,7 @@ def _unread(store: FactStore) -> list[Missing]:
     gpus = store.get(Gpus)
     if gpus is None and _without_gpus(store):
         where = "run gpudoctor where the GPUs are, or give it their outputs (check --from FILE)"
-        return [Missing("an NVIDIA GPU", f"none is on this host's bus and no NVIDIA driver is installed: {where}", needed=True)]
+        return [Missing(NO_GPU, f"none is on this host's bus and no NVIDIA driver is installed: {where}", needed=True)]
     if gpus is None:
         return [*out, Missing(Gpus.label, _why(store, Gpus), Gpus.hint, True)]
     if not gpus.gpus:

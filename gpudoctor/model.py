@@ -120,6 +120,7 @@ class Diagnosis(Record):
 
 
 NOTHING_KNOWN = "a known output"  # the fact that is missing when no source was recognised at all
+NO_GPU = "an NVIDIA GPU"  # a live look at a host that has none
 
 
 class Missing(Record):

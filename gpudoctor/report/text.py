@@ -7,11 +7,10 @@ from collections.abc import Iterable
 import gpudoctor
 from gpudoctor import pcie
 from gpudoctor.facts.gpu import Driver, Gpus
-from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import Pairs
-from gpudoctor.model import ERROR, FOUND, NOTE, NOTHING_KNOWN, OK, SKIPPED, WARNING, Diagnosis, Missing, Report
+from gpudoctor.model import ERROR, FOUND, NO_GPU, NOTE, NOTHING_KNOWN, OK, SKIPPED, WARNING, Diagnosis, Missing, Report
 from gpudoctor.parts import find
 from gpudoctor.report.bandwidth import view as measured
 from gpudoctor.report.blocks import block, subject
@@ -152,20 +151,9 @@ def _why_unknown(report: Report) -> str:
     needed = [m for m in report.missing if m.needed]
     if needed and needed[0].fact == NOTHING_KNOWN:
         return _sentence(_capital(needed[0].reason))
-    if needed and needed[0].fact == Gpus.label and _without_gpus(report):
-        return "No NVIDIA GPU is on this machine's PCI bus (to judge another host by its outputs: gpudoctor check --from FILE)."
     if not needed:
         return "What the verdict needs could not be read."
     return _sentence(f"Missing is {needed[0].fact}: {needed[0].reason}")
-
-
-def _without_gpus(report: Report) -> bool:
-    """A live look that saw the whole bus, and no NVIDIA GPU on it."""
-    for store in report.hosts:
-        tree = store.get(PciTree)  # type: ignore[attr-defined]
-        if store.recorded or tree is None or not tree.complete or tree.gpus():  # type: ignore[attr-defined]
-            return False
-    return bool(report.hosts)
 
 
 def _capital(text: str) -> str:
@@ -248,13 +236,15 @@ def _not_read(report: Report, style: Style, verbose: int) -> list[str]:
         lines += hanging("Not recognised: ", "  ", f"{', '.join(report.unknown_input)}", style)
         if any(m.fact == NOTHING_KNOWN for m in report.missing):
             lines += hanging("Known are: ", "  ", _KNOWN, style)
-    told = _by_reason([m for m in report.missing if m.hint is None and m.fact != NOTHING_KNOWN])
+    told = _by_reason([m for m in report.missing if m.hint is None and m.fact not in (NOTHING_KNOWN, NO_GPU)])
     absent = [m for m in report.missing if m.hint is not None]
     limit = 200 if verbose else 6
     for reason, names in told[:limit]:
         lines += hanging("Not read: ", "  ", f"{'; '.join(names)}: {reason}", style)
     if len(told) > limit:
         lines.append(f"  and {len(told) - limit} more (-v)")
+    if any(m.fact == NO_GPU for m in report.missing) and not verbose:
+        return lines  # nothing that could be asked for is to be had here
     excerpt = all(s.recorded for s in report.hosts)  # type: ignore[attr-defined]
     if not excerpt or verbose:
         for reason, names in _by_reason(absent):
