@@ -61,7 +61,7 @@ class _Pile:
                 found = found or not isinstance(item, Loss)
         except Unparsable as error:
             if not failed:
-                into.append(Loss(section.source, str(error)))
+                into.append(Loss(section.source, str(error).removeprefix(f"{section.source}: ")))
         except Exception as error:  # a parser that breaks loses its section, never the run
             into.append(Loss(section.source, f"the parser {section.kind} broke: {type(error).__name__}: {error}"))
         self.recognised += found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,8 @@ def command(name: str, format_: str) -> None:
     """Explain one cause, or one of NCCL's messages.
 
     Of a cause: what it means, what shows it, the limits applied and their source, and the remedy. A message may be pasted
-    with or without its prefix: `gpudoctor explain "Duplicate GPU detected"`.
+    with or without its prefix: `gpudoctor explain "Duplicate GPU detected"`. An error of the driver goes by its number:
+    `gpudoctor explain "Xid 79"`.
     """
     from gpudoctor.discover import load
     from gpudoctor.policy.cause import with_policy
@@ -28,6 +30,8 @@ def command(name: str, format_: str) -> None:
 
     plugins = with_policy(load())
     wanted = name.strip().lower()
+    number = re.fullmatch(r"(s?xid)[ :#-]{0,2}(\d{1,6})", wanted)
+    wanted = "xid" if number is not None else wanted
     cause = next((c for c in plugins.causes if wanted in (c.slug, c.code.lower())), None)
     if cause is None:
         message = _message(name)
@@ -44,7 +48,18 @@ def command(name: str, format_: str) -> None:
     if format_ == "json":
         sys.stdout.write(json.dumps(catalogue.cause_json(plugins, cause), ensure_ascii=False) + "\n")
     else:
+        if number is not None:
+            sys.stdout.write(_one_number(number[1], int(number[2])))
         sys.stdout.write(catalogue.entry(plugins, cause))
+
+
+def _one_number(kind: str, code: int) -> str:
+    """What one number of the driver's or of an NVSwitch's means, above the words on all of them."""
+    from gpudoctor.report.layout import Style, hanging
+    from gpudoctor.xids import lookup
+
+    label = f"{'SXid' if kind == 'sxid' else 'Xid'} {code}"
+    return "\n".join(hanging(f"{label}: ", "  ", lookup(kind, code).meaning, Style())) + "\n\n"
 
 
 def _message(text: str) -> Family | None:
@@ -54,8 +69,6 @@ def _message(text: str) -> Family | None:
     known = family(text.strip().lower())
     if known is not None:
         return known
-    import re
-
     line = re.match(r"^(?P<before>.*?)\bNCCL (?:WARN|INFO|ATTN) (?P<words>.*)$", text.strip(), re.S)
     words = line["words"] if line is not None else text
     file = re.search(r"([\w./-]+\.(?:cc|h|cu|c)):\d+", line["before"]) if line is not None else None

@@ -100,7 +100,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             deaths.append(death)
     works = _placed(works)
     if not (ours or works or accused or deaths):
-        raise Unparsable(f"{section.source}: words of PyTorch's watchdog, but none of its lines is whole")
+        raise Unparsable(f"{section.source}: PyTorch's process group is named, but no whole line of its watchdog is there")
     yield Watchdog(joined_works(works), tuple(dict.fromkeys(accused)), tuple(dict.fromkeys(deaths)))
 
 

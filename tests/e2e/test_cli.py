@@ -48,6 +48,18 @@ def test_what_is_not_known_is_answered_with_what_is():
     assert b"standard input" in done.stdout and b"Known are: nvidia-smi" in done.stdout
 
 
+def test_an_xid_is_explained_by_its_number():
+    done = gpudoctor("explain", "Xid 79")
+    assert done.returncode == 0 and b"GD104" in done.stdout
+    assert done.stdout.startswith(b"Xid 79: the GPU has fallen off the bus")
+    assert json.loads(gpudoctor("explain", "xid-79", "--format", "json").stdout)["slug"] == "xid"
+
+
+def test_a_source_that_gave_nothing_is_named_once():
+    pasted = b"NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1333, remote process exited\n"
+    assert b"standard input: standard input" not in gpudoctor("check", "--from", "-", stdin=pasted).stdout
+
+
 def test_the_json_envelope_has_what_the_contract_promises():
     status, got = report("check", "--from", SICK)
     assert status == got["exit_code"] == 1 and got["verdict"] == "fail" and got["schema_version"] == 1
