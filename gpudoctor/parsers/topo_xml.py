@@ -83,6 +83,8 @@ def _device(section: Section, node: Node, bdf: str) -> PciDevice:
     most = section.spot(f"{place}: the most that card and port can do", link)
     return PciDevice(
         bdf=bdf,
+        # RCCL's older files name no vendor; only its GPUs have this attribute.
+        name="AMD GPU" if any(child.get("gcn") is not None for child in node.children) else None,
         class_code=class_code,
         device_id=_ids(node, "vendor", "device"),
         subsystem_id=_ids(node, "subsystem_vendor", "subsystem_device"),
@@ -135,6 +137,8 @@ def _gpus(section: Section, tree: Tree) -> list[tuple[Gpu, Node]]:
         index, pci, cpu = _integer(node, "dev"), node.pci, node.cpu
         if index is None or index < 0 or index in seen or pci is None or (_hex(pci, "vendor", 4) or "10de") != "10de":
             continue  # RCCL writes the same files for AMD's GPUs
+        if node.get("gcn") is not None:
+            continue  # the older ones name no vendor
         seen.add(index)
         numa = _integer(cpu, "numaid") if cpu else None
         out.append(

@@ -258,3 +258,15 @@ def test_network_interfaces_are_no_adapters() -> None:
     assert fact(Nics, text) is None
     real = text.replace('port="0" latency="0.000000" guid="0x2"', 'port="1" latency="0.000000" guid="0x2"')
     assert [n.name for n in need(Nics, real).nics] == ["veth12"]
+
+
+def test_old_files_of_rccl_name_no_vendor() -> None:
+    """Synthetic, in the shape RCCL 2.7 wrote."""
+    gpus = "".join(
+        f'<pci busid="0000:{n}d:00.0" class="0x038000" link_speed="16 GT/s" link_width="16">\n'
+        f'<gpu dev="{n}" sm="64" gcn="906" arch="38911" rank="{n}" gdr="1"/>\n</pci>\n'
+        for n in (1, 2)
+    )
+    text = f'<system version="2">\n<cpu numaid="0">\n{gpus}</cpu>\n</system>\n'
+    assert fact(Gpus, text) is None and fact(Pairs, text) is None and not need(PciTree, text).gpus()
+    assert len(need(Gpus, text.replace(' gcn="906"', ""))) == 2
