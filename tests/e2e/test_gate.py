@@ -217,6 +217,26 @@ def test_the_policy_says_what_is_measured(tmp_path: Path) -> None:
     assert status == 1 and "policy wants 900 GB/s" in told["gate"]["line"]
 
 
+def test_a_generation_waits_for_the_measurement(tmp_path: Path) -> None:
+    """The open question is no reason against measuring; without a reading under load it stays open."""
+    status, told = measured(tmp_path, "[pcie]\ngeneration = 5\n[measured]\ngpus = 2\nmin_busbw = '1 GB/s'")
+    assert status == 3 and told["bandwidth"]["ranks"] == 2
+    assert {o["rule"] for o in told["gate"]["not_met"]} == {"pcie.generation"}
+
+
+def test_bandwidth_without_a_policy(tmp_path: Path) -> None:
+    probes = {"FAKE_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
+    done = gate(WELL, "--bandwidth", "--nccl-tests", str(FAKE_TESTS), "--format", "json", env=probes)
+    told = json.loads(done.stdout)
+    assert told["bandwidth"]["ranks"] == 8 and told["gate"]["policy"] is None and done.returncode == told["exit_code"]
+
+
+def test_only_the_jobs_gpus_are_measured(tmp_path: Path) -> None:
+    status, told = measured(tmp_path, "[measured]\nmin_busbw = '1 GB/s'", SLURM_JOB_GPUS="4,6")
+    assert [g["index"] for g in told["bandwidth"]["gpus"]] == [4, 6] and told["gate"]["gpus"]["judged"] == [4, 6]
+    assert status == 0, told["gate"]
+
+
 def test_what_cannot_be_measured_is_not_known(tmp_path: Path) -> None:
     path = tmp_path / "m.toml"
     path.write_text("[measured]\nmin_busbw = '1 GB/s'")
