@@ -9,9 +9,9 @@ from gpudoctor.discover import Plugins
 from gpudoctor.engine import run
 from gpudoctor.facts.base import Fact
 from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.outcomes import Outcomes
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactStore
-from gpudoctor.facts.system import Outcomes
 from gpudoctor.facts.topology import Pairs
 from gpudoctor.ingest import Intake
 from gpudoctor.model import BROKEN, NO_GPU, NOTHING_KNOWN, CheckResult, Finding, Missing, Report, severity_rank

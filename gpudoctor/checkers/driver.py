@@ -8,10 +8,11 @@ from typing import ClassVar
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.facts.gpu import Driver, DriverEntry, Gpus
 from gpudoctor.facts.kernel import KernelEvent, KernelLog
+from gpudoctor.facts.outcomes import Outcome, Outcomes
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.presence import granted_nodes
 from gpudoctor.facts.store import FactView
-from gpudoctor.facts.system import Grant, Modules, Outcome, Outcomes, Platform
+from gpudoctor.facts.system import Grant, Modules, Platform
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, WARNING, CannotTell, Cause, Evidence, Finding, Step
 
 DRIVER_UNAVAILABLE = Cause(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from gpudoctor.facts.base import Loss
-from gpudoctor.facts.system import Outcome, Outcomes
+from gpudoctor.facts.outcomes import Outcome, Outcomes
 from gpudoctor.model import Evidence
 from gpudoctor.read.section import Section
 from gpudoctor.read.text import clean, lines_of

@@ -5,12 +5,11 @@ from gpudoctor.discover import Plugins
 from gpudoctor.engine import run
 from gpudoctor.facts.gpu import Driver, DriverEntry, Gpus
 from gpudoctor.facts.kernel import KernelEvent, KernelLog
+from gpudoctor.facts.outcomes import Outcome, Outcomes
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import (
     Modules,
-    Outcome,
-    Outcomes,
     Platform,
     PlatformEntry,
 )

@@ -7,9 +7,9 @@ import pytest
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.discover import Plugins
 from gpudoctor.facts.gpu import Gpu, Gpus
+from gpudoctor.facts.outcomes import Outcome, Outcomes
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactStore, FactView
-from gpudoctor.facts.system import Outcome, Outcomes
 from gpudoctor.facts.topology import Pair, Pairs
 from gpudoctor.ingest import Intake
 from gpudoctor.judge import judge
