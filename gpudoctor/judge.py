@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpudoctor.correlate.diagnose import diagnose
 from gpudoctor.discover import Plugins
@@ -14,7 +14,7 @@ from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.topology import Pairs
 from gpudoctor.ingest import Intake
-from gpudoctor.model import BROKEN, NO_GPU, NOTHING_KNOWN, CheckResult, Finding, Missing, Report, severity_rank
+from gpudoctor.model import BROKEN, NO_GPU, NOTHING_KNOWN, SKIPPED, CheckResult, Finding, Missing, Report, severity_rank
 
 HUNG = ("timeout", "stuck")
 
@@ -23,7 +23,7 @@ def judge(
     intake: Intake,
     plugins: Plugins | None,
     source: Mapping[str, object],
-    select: Iterable[str] = (),
+    select: Sequence[str] = (),
     ignore: Iterable[str] = (),
     fail_on: str = "error",
     timed_out: bool = False,
@@ -48,6 +48,9 @@ def judge(
         unsettled.append(
             Missing("every check", "no checker is installed: gpudoctor finds them as entry points", "pip install gpudoctor", True)
         )
+    if select and results and all(r.status == SKIPPED for r in results):
+        # Whoever asks for one check wants its answer: that it could not be made is no pass.
+        unsettled.append(Missing("every selected check", results[0].reason or "not judged", needed=True))
     bad = any(severity_rank(f.severity) <= severity_rank(fail_on) for f in findings)
     verdict = "fail" if bad else "unknown" if unsettled else "pass"
     return Report(

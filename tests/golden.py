@@ -10,6 +10,7 @@ import json
 import re
 import sys
 
+from gpudoctor import __version__
 from tests.support import FIXTURES, ROOT
 
 HOSTS = FIXTURES / "hosts"
@@ -32,7 +33,7 @@ def produce(name: str) -> dict[str, str]:
     envelope = jsonout.envelope(report)
     envelope["tool"]["version"] = "VERSION"
     shown = text.render(replace(report, seconds=0.0)).splitlines()
-    shown[0] = " ".join(["gpudoctor VERSION", *shown[0].split()[2:]])
+    shown[0] = shown[0].replace(__version__, "x.y.z", 1)
     return {
         "report.txt": "\n".join(shown) + "\n",
         "report.json": json.dumps(envelope, indent=1, ensure_ascii=False) + "\n",
@@ -60,9 +61,10 @@ def in_readme() -> str:
 def catalogue() -> str:
     """CHECKS.md: the catalogue as a page."""
     from gpudoctor.discover import load
+    from gpudoctor.policy.cause import with_policy
     from gpudoctor.report.catalogue import markdown
 
-    return markdown(load())
+    return markdown(with_policy(load()))
 
 
 def main() -> None:

@@ -30,6 +30,8 @@ def command(path: str, timeout: float, job: bool) -> None:
     from gpudoctor.collect.redact import redact
     from gpudoctor.collect.save import NotASnapshot, check_place, save
 
+    if path.lower().endswith((".zip", ".tar", ".gz", ".xz", ".bz2", ".zst", ".7z")) and not path.lower().endswith(".tar.gz"):
+        raise click.UsageError(f"{path}: an archive is written as .tar.gz; any other name is a directory")
     try:
         check_place(path)
     except NotASnapshot as error:

@@ -98,7 +98,7 @@ def chipset_4090() -> Hero:
     port.max_width = port.width = gpu.width = 4
     port.aspm = gpu.aspm = "L1"
     spec.system = {"processor": {"first": {"vendor_id": "GenuineIntel", "model name": "13th Gen Intel(R) Core(TM) i9-13900K", "cpu family": "6", "model": "183"}}}
-    return Hero(spec, 1, [["slot-width", "error", "gpu:0000:61:00.0"]], ["aspm"], {"slot-width": ["chipset-slot"]}, ["pcie-width", "pcie-speed"])
+    return Hero(spec, 1, [["slot-width", "error", "gpu:0000:61:00.0"]], ["aspm"], {"slot-width": ["chipset-slot"]}, ["pcie-width", "pcie-upstream"])
 
 
 def numa_job() -> Hero:

@@ -53,7 +53,7 @@ def test_no_detail_survives_and_none_is_confused(details, random):
     again = [PRIVATE[kind][1].format(value) for kind, value in random.sample(details, len(details))]
     tree = {"lines": lines, "by_name": {value: 1 for _, value in details}}
     before = Snapshot(
-        captures=(capture("dmesg", "\n".join(lines) + "\n"), capture("lspci", "\n".join(again)), capture("system", json.dumps(tree))),
+        captures=(capture("fabricmanager", "\n".join(lines) + "\n"), capture("lspci", "\n".join(again)), capture("system", json.dumps(tree))),
         host="qownhost7",
     )
     after = redact(before)

@@ -107,3 +107,14 @@ def test_a_host_without_gpus_says_so():
     store = FactStore(None, (outcome("absent"), PciTree((), complete=True)), recorded=False)
     report = judge(Intake(stores=(store,), missing=(), unknown=(), recognised=1), None, {})
     assert report.exit_code == 3 and [m.fact for m in report.missing if m.needed] == ["an NVIDIA GPU"]
+
+
+def test_a_selected_check_that_could_not_be_made_is_no_pass():
+    class Needy(Says):
+        any_of = ()
+        needs = (PciTree,)
+
+    intake = Intake(stores=(FactStore(None, (gpus(), PAIRS), recorded=True),), missing=(), unknown=(), recognised=1)
+    plugins = Plugins(checkers=(Needy(),), causes=(CAUSE,), failures=())
+    assert judge(intake, plugins, {}, select=("made-up",)).exit_code == 3
+    assert judge(intake, plugins, {}).exit_code == 0
