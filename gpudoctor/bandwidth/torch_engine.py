@@ -15,7 +15,9 @@ from gpudoctor.bandwidth.work import CannotStart, Measured, Progress, Work
 
 WORKER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "probe", "bench_worker.py")
 IMPORT_S = 120.0  # a cold disk and a shared file system take that long to import PyTorch
-GRAPH_TO = 8 << 20  # bytes: below this a call is over before the next is launched, so that plain calls time the launches
+# Bytes. Up to here a call is over before the next is launched, so that plain calls would time the launches: two H200 give
+# half of what the link does at 1 MiB without graphs, and the same with and without from 2 MiB on (2026-11-29).
+GRAPH_TO = 1 << 20
 CHECKED_AT_ONCE = 1 << 24  # elements (bench_comm._BLOCK): what checking a result needs beside the buffers
 _CONTEXT = 768 << 20  # what NCCL and the libraries take beside the buffers
 LOG_MOST = 8 << 20
