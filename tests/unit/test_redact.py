@@ -84,7 +84,7 @@ def test_goes(before, after):
         "std::vector<int>::at",
         "NVRM: Xid (PCI:0000:41:00): 13, pid=5, name=python3, Graphics",
         "<process_name>/usr/lib/xorg/Xorg</process_name>".replace("/usr/lib/xorg/", ""),
-        "/root/.nccl.conf /home/ /dev/shm NCCL_IB_PKEY=0",
+        "~/.nccl.conf /home/ /dev/shm NCCL_IB_PKEY=0",
         "ff:ff:ff:ff:ff:ff 00:00:00:00:00:00",
         "<fabric><state>Completed</state><cliqueId>32766</cliqueId></fabric>",
     ],
