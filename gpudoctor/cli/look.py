@@ -78,6 +78,7 @@ def look(paths: tuple[str, ...], live: bool, job: bool, timeout: float, ras: str
     from gpudoctor.read.source import Unreadable, open_all
 
     started = time.monotonic()
+    beside = _beside_the_job() if live or not paths else ()
     progress = Progress(paths)
     clock = _Clock(started + timeout, progress)
     snapshots = []
@@ -99,6 +100,8 @@ def look(paths: tuple[str, ...], live: bool, job: bool, timeout: float, ras: str
     finally:
         progress.clear()
     source: dict[str, object] = {"kind": "live" if snapshots else "recorded", "paths": list(paths)}
+    if beside:
+        intake = replace(intake, missing=(*beside, *intake.missing))
     captured = next((s.captured_at for s in snapshots if s.captured_at), intake.captured_at)
     if captured:
         source["captured_at"] = captured
@@ -106,6 +109,16 @@ def look(paths: tuple[str, ...], live: bool, job: bool, timeout: float, ras: str
         intake=intake, source=source, seconds=time.monotonic() - started, timed_out=clock.over, notes=tuple(notes),
         unanswered=tuple(unanswered),
     )  # fmt: skip
+
+
+def _beside_the_job() -> tuple[Missing, ...]:
+    """What a look in a prolog or an init container cannot see of the job itself."""
+    from gpudoctor.collect.stage import unseen
+
+    try:
+        return unseen(os.environ)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _ask_ras(where: str, left_s: float, unanswered: list[Missing]) -> list[Source]:
