@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpudoctor.cli.output import OutputFile, exit_status, format_option, output_option, write
+from gpudoctor.cli.options import engine_options, from_option, report_options, timeout_option
+from gpudoctor.cli.output import Output, exit_status, write
 
 if TYPE_CHECKING:
     from gpudoctor.bandwidth.options import Options
@@ -48,8 +49,7 @@ def _sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     show_default=True,
     help="gloo runs the same on CPUs, --gpus N processes.",
 )
-@click.option("--python", metavar="PATH", help="The Python that has PyTorch (default: the active environment's).")
-@click.option("--nccl-tests", metavar="DIR", help="Where all_reduce_perf is (default: NCCL_TESTS_HOME, PATH).")
+@engine_options
 @click.option("--host-copies/--no-host-copies", default=True, help="Measure pinned copies of each GPU (default).")
 @click.option("--bisect/--no-bisect", default=True, help="On a miss, find what holds it back (default).")
 @click.option("--allow-p2p", is_flag=True, help="On a miss, try peer to peer even if a config file of this site switches it off.")
@@ -62,7 +62,7 @@ def _sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option("--min-ratio", type=click.FloatRange(0, 1, min_open=True), metavar="SHARE", help="Share of what is expected below which it is a warning.")
 @click.option("--baseline", metavar="FILE", help="Compare with what this host reached when it was saved.")
 @click.option("--save-baseline", metavar="FILE", help="Save this measurement; refused on a host with errors.")
-@click.option("--from", "paths", multiple=True, metavar="PATH", help="Judge recorded output instead of measuring. Repeatable, - is standard input.")
+@from_option("Judge recorded output instead of measuring.")
 @click.option("--force", is_flag=True, help="Measure although the GPUs are in use.")
 @click.option(
     "--hang-after",
@@ -72,25 +72,8 @@ def _sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     metavar="SECONDS",
     help="Without progress for so long a run hangs, and is stopped.",
 )
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=1),
-    default=300.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Limit for the whole command.",
-)
-@format_option
-@output_option
-@click.option(
-    "--fail-on",
-    type=click.Choice(["error", "warning"]),
-    default="error",
-    show_default=True,
-    help="Exit status 1 from this severity on.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="Only the verdict line.")
-@click.option("-v", "--verbose", count=True, help="Also notes in full.")
+@timeout_option(300.0, least=1.0)
+@report_options()
 def command(
     gpus: str,
     collective: str,
@@ -112,11 +95,8 @@ def command(
     force: bool,
     hang_after: float,
     timeout: float,
-    format_: str,
-    outputs: tuple[OutputFile, ...],
+    output: Output,
     fail_on: str,
-    quiet: bool,
-    verbose: int,
 ) -> None:
     """Measure what the GPUs reach together, say what their links should give, and find what holds them back.
 
@@ -125,7 +105,7 @@ def command(
     """
     wanted = _wanted(min_busbw, min_ratio, baseline)
     if paths:
-        _recorded(paths, timeout, wanted, format_, outputs, fail_on, quiet, verbose)
+        _recorded(paths, timeout, wanted, output, fail_on)
         return
     if backend == "gloo" and engine == "nccl-tests":
         raise click.UsageError("--backend gloo runs in PyTorch, not in nccl-tests")
@@ -149,7 +129,7 @@ def command(
         hang_s=hang_after,
         fault=_fault(),
     )
-    _live(options, wanted, timeout, save_baseline, format_, outputs, fail_on, quiet, verbose)
+    _live(options, wanted, timeout, save_baseline, output, fail_on)
 
 
 def _live(
@@ -157,11 +137,8 @@ def _live(
     wanted: Wanted,
     timeout: float,
     save: str | None,
-    format_: str,
-    outputs: tuple[OutputFile, ...],
+    output: Output,
     fail_on: str,
-    quiet: bool,
-    verbose: int,
 ) -> None:
     from gpudoctor.bandwidth.guard import room
     from gpudoctor.bandwidth.plan import Unusable
@@ -189,19 +166,16 @@ def _live(
         render(done.report, extra, done.sentence, style)
         for style in (Style(colour=colour_wanted(), unicode=unicode_wanted()), Style())
     )
-    write(done.report, plugins, format_, outputs, quiet, verbose, extra={"bandwidth": extra}, page=(screen, file, line))
-    sys.exit(exit_status(done.report, format_))
+    write(done.report, plugins, output, extra={"bandwidth": extra}, page=(screen, file, line))
+    sys.exit(exit_status(done.report, output.format))
 
 
 def _recorded(
     paths: tuple[str, ...],
     timeout: float,
     wanted: Wanted,
-    format_: str,
-    outputs: tuple[OutputFile, ...],
+    output: Output,
     fail_on: str,
-    quiet: bool,
-    verbose: int,
 ) -> None:
     """The same judgement over what was recorded."""
     from gpudoctor.cli.look import look
@@ -221,8 +195,8 @@ def _recorded(
         seconds=seen.seconds,
         notes=seen.notes,
     )
-    write(report, plugins, format_, outputs, quiet, verbose, extra={"bandwidth": {"engine": None, "program": None}})
-    sys.exit(exit_status(report, format_))
+    write(report, plugins, output, extra={"bandwidth": {"engine": None, "program": None}})
+    sys.exit(exit_status(report, output.format))
 
 
 def _wanted(min_busbw: float | None, min_ratio: float | None, baseline: str | None) -> Wanted:

@@ -8,19 +8,13 @@ import sys
 import click
 
 from gpudoctor.cli.look import PROBE_DIR, snapshot_of_host
+from gpudoctor.cli.options import job_option, timeout_option
 
 
 @click.command("capture")
 @click.option("-o", "path", required=True, metavar="PATH", help="Where to: a directory, or a file ending in .tar.gz.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0.1),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Limit for the whole command.",
-)
-@click.option("--job", is_flag=True, help="Also record the GPU processes now running.")
+@timeout_option()
+@job_option
 def command(path: str, timeout: float, job: bool) -> None:
     """Record this host as a snapshot that `gpudoctor check --from PATH` judges elsewhere.
 

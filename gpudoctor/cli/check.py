@@ -6,8 +6,9 @@ import sys
 
 import click
 
-from gpudoctor.cli.look import look, source_options
-from gpudoctor.cli.output import OutputFile, exit_status, format_option, output_option, write
+from gpudoctor.cli.look import look
+from gpudoctor.cli.options import report_options, source_options
+from gpudoctor.cli.output import Output, exit_status, write
 
 
 def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -24,19 +25,9 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     metavar="[HOST:PORT]",
     help="Also ask NCCL's RAS service of a running job (localhost:28028): which rank is missing or behind.",
 )
-@format_option
-@output_option
 @click.option("--select", multiple=True, callback=_names, metavar="CODE-or-SLUG,…", help="Run only these checks.")
 @click.option("--ignore", multiple=True, callback=_names, metavar="CODE-or-SLUG,…", help="Leave these checks out.")
-@click.option(
-    "--fail-on",
-    type=click.Choice(["error", "warning"]),
-    default="error",
-    show_default=True,
-    help="Exit status 1 from this severity on.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="Only the verdict line.")
-@click.option("-v", "--verbose", count=True, help="Also notes in full and every check with its outcome.")
+@report_options(verbose="Also notes in full and every check with its outcome.")
 @click.option("--debug", is_flag=True, hidden=True, help="Tracebacks of broken plugins in the report.")
 def command(
     paths: tuple[str, ...],
@@ -44,13 +35,10 @@ def command(
     job: bool,
     timeout: float,
     ras: str | None,
-    format_: str,
-    outputs: tuple[OutputFile, ...],
     select: tuple[str, ...],
     ignore: tuple[str, ...],
+    output: Output,
     fail_on: str,
-    quiet: bool,
-    verbose: int,
     debug: bool,
 ) -> None:
     """Say what is wrong with this host's GPU communication, why, and how to fix it.
@@ -82,5 +70,5 @@ def command(
         unanswered=seen.unanswered,
         debug=debug,
     )
-    write(report, plugins, format_, outputs, quiet, verbose)
-    sys.exit(exit_status(report, format_))
+    write(report, plugins, output)
+    sys.exit(exit_status(report, output.format))

@@ -7,9 +7,11 @@ import sys
 
 import click
 
+from gpudoctor.cli.options import text_or_json
+
 
 @click.command("checks")
-@click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@text_or_json
 def command(format_: str) -> None:
     """List every cause gpudoctor can name, with its code and severity.
 

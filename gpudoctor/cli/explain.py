@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpudoctor.cli.options import text_or_json
+
 if TYPE_CHECKING:
     from gpudoctor.model import Cause
     from gpudoctor.nccl_messages import Family
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("explain")
 @click.argument("name", metavar="CODE-or-SLUG-or-MESSAGE")
-@click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@text_or_json
 def command(name: str, format_: str) -> None:
     """Explain one cause, or one of NCCL's messages.
 

@@ -6,12 +6,13 @@ import sys
 
 import click
 
-from gpudoctor.cli.look import look, source_options
+from gpudoctor.cli.look import look
+from gpudoctor.cli.options import source_options, text_or_json
 
 
 @click.command("facts")
 @source_options
-@click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@text_or_json
 def command(paths: tuple[str, ...], live: bool, job: bool, timeout: float, format_: str) -> None:
     """Show only what was read: GPUs, pairs, links, NICs, the PCI tree. Judges nothing.
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpudoctor.cli.look import PROBE_DIR
-from gpudoctor.cli.output import SUFFIXES, OutputFile, exit_status, format_option, write
+from gpudoctor.cli.options import LOOK_S, engine_options, report_options, timeout_option
+from gpudoctor.cli.output import Output, OutputFile, exit_status, write
 
 if TYPE_CHECKING:
     from gpudoctor.cli.gating import Gate
@@ -18,19 +19,7 @@ if TYPE_CHECKING:
     from gpudoctor.policy.model import Policy
 
 TOML = "policy"
-LOOK_S = 60.0  # the deadline of a check; with a measurement the whole command gets more
-MEASURE_S = 300.0
-
-
-def _outputs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[OutputFile, ...]:
-    known = {**SUFFIXES, ".toml": TOML}
-    out = []
-    for path in values:
-        suffix = os.path.splitext(path)[1].lower()
-        if suffix not in known:
-            raise click.BadParameter(f"{path}: the suffix chooses the format, one of {' '.join(known)}")
-        out.append(OutputFile(path, known[suffix]))
-    return tuple(out)
+MEASURE_S = 300.0  # the deadline with a measurement; without one it is a check's
 
 
 @click.command("gate")
@@ -45,32 +34,9 @@ def _outputs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 @click.option("--learn", is_flag=True, help="Write a policy from this node, which must be in order: -o policy.toml.")
 @click.option("--bandwidth/--no-bandwidth", default=None, help="Measure, or do not, whatever the policy asks.")
 @click.option("--test", is_flag=True, help=f"Allow {PROBE_DIR}: the answers of a recorded host instead of this one's.")
-@click.option("--python", metavar="PATH", help="The Python that has PyTorch, to measure with.")
-@click.option("--nccl-tests", metavar="DIR", help="Where all_reduce_perf is, to measure with.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0.1),
-    metavar="SECONDS",
-    help=f"Limit for the whole command [default: {LOOK_S:g}, with a measurement {MEASURE_S:g}].",
-)
-@format_option
-@click.option(
-    "-o",
-    "outputs",
-    multiple=True,
-    callback=_outputs,
-    metavar="FILE",
-    help="Write to a file, format by suffix (.json .xml .prom .txt; .toml with --learn). Repeatable.",
-)
-@click.option(
-    "--fail-on",
-    type=click.Choice(["error", "warning"]),
-    default="error",
-    show_default=True,
-    help="Exit status 1 from this severity on.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="Only the verdict line, in whatever format.")
-@click.option("-v", "--verbose", count=True, help="Also the whole report under the line.")
+@engine_options
+@timeout_option(None, f"Limit for the whole command [default: {LOOK_S:g}, with a measurement {MEASURE_S:g}].")
+@report_options("Only the verdict line, in whatever format.", "Also the whole report under the line.", {".toml": TOML})
 def command(
     policy_path: str | None,
     list_: bool,
@@ -81,11 +47,8 @@ def command(
     python: str | None,
     nccl_tests: str | None,
     timeout: float | None,
-    format_: str,
-    outputs: tuple[OutputFile, ...],
+    output: Output,
     fail_on: str,
-    quiet: bool,
-    verbose: int,
 ) -> None:
     """Say in one line whether this node may be used: check it, measure it where the policy asks, hold it against the policy.
 
@@ -102,7 +65,7 @@ def command(
         )
     if validate and policy_path is None:
         raise click.UsageError("--validate: which policy? --policy FILE")
-    tomls = [o for o in outputs if o.format == TOML]
+    tomls = [o for o in output.files if o.format == TOML]
     if learn and policy_path is not None:
         raise click.UsageError("--learn writes a policy and takes none")
     if tomls and not learn:
@@ -126,9 +89,9 @@ def command(
     if learn:
         sys.exit(_learn(gate, tomls))
     line = gate.line()
-    page = (line + "\n" + (f"\n{gate.page()}" if verbose else ""), f"{line}\n\n{gate.page()}", line)
-    write(gate.report, plugins, format_, outputs, quiet, verbose, extra=gate.extra(line), page=page)
-    sys.exit(exit_status(gate.report, format_))
+    page = (line + "\n" + (f"\n{gate.page()}" if output.verbose else ""), f"{line}\n\n{gate.page()}", line)
+    write(gate.report, plugins, output, extra=gate.extra(line), page=page)
+    sys.exit(exit_status(gate.report, output.format))
 
 
 def _shipped() -> list[str]:

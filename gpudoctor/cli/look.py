@@ -1,4 +1,4 @@
-"""What `check`, `facts` and their like share: the options that say where facts come from, and the look itself."""
+"""What `check`, `facts` and their like share: the look at a host, or at what was recorded of one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gpudoctor.collect.capture import Snapshot
     from gpudoctor.read.source import Source
 
-C = TypeVar("C", bound=Callable[..., Any])
 PROBE_DIR = "GPUDOCTOR_PROBE_DIR"
 
 
@@ -35,18 +34,6 @@ class Look(KeyedRecord):
     timed_out: bool
     notes: tuple[str, ...]
     unanswered: tuple[Missing, ...] = ()  # what was asked for by name and gave nothing: without it nothing is healthy
-
-
-def source_options(command: C) -> C:
-    """--from, --live, --job, --timeout."""
-    for option in (
-        click.option("--timeout", type=click.FloatRange(min=0.1), default=60.0, show_default=True, metavar="SECONDS", help="Limit for the whole command."),
-        click.option("--job", is_flag=True, help="Also look at the GPU processes now running."),
-        click.option("--live", is_flag=True, help="With --from: look at this host too, and join both."),
-        click.option("--from", "paths", multiple=True, metavar="PATH", help="Judge what was recorded: a snapshot, a folder, any text file, or - for standard input. Repeatable."),
-    ):
-        command = option(command)
-    return command
 
 
 def snapshot_of_host(job: bool, timeout: float) -> tuple[Snapshot, bool]:

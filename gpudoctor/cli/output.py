@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import click
 
 from gpudoctor.discover import Plugins
 from gpudoctor.model import Report
 
-C = TypeVar("C", bound=Callable[..., Any])
 FORMATS = ("text", "json", "junit", "prometheus", "nagios")
 SUFFIXES = {".json": "json", ".txt": "text", ".xml": "junit", ".prom": "prometheus"}
 
@@ -22,24 +20,13 @@ class OutputFile(NamedTuple):
     format: str
 
 
-def _outputs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[OutputFile, ...]:
-    out = []
-    for path in values:
-        suffix = os.path.splitext(path)[1].lower()
-        if suffix not in SUFFIXES:
-            raise click.BadParameter(f"{path}: the suffix chooses the format, one of {' '.join(SUFFIXES)}")
-        out.append(OutputFile(path, SUFFIXES[suffix]))
-    return tuple(out)
+class Output(NamedTuple):
+    """What a user wants of a report: --format, -o, -q, -v."""
 
-
-def format_option(command: C) -> C:
-    return click.option("--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True)(command)
-
-
-def output_option(command: C) -> C:
-    return click.option(
-        "-o", "outputs", multiple=True, callback=_outputs, metavar="FILE", help="Write to a file, format by suffix (.json .xml .prom .txt); standard output then has the verdict line only. Repeatable."
-    )(command)
+    format: str = "text"
+    files: tuple[OutputFile, ...] = ()
+    quiet: bool = False
+    verbose: int = 0
 
 
 def exit_status(report: Report, format_: str) -> int:
@@ -93,10 +80,7 @@ def render(
 def write(
     report: Report,
     plugins: Plugins,
-    format_: str,
-    outputs: tuple[OutputFile, ...],
-    quiet: bool,
-    verbose: int,
+    output: Output,
     extra: dict[str, Any] | None = None,
     page: tuple[str, str, str] | None = None,
 ) -> None:
@@ -104,21 +88,23 @@ def write(
 
     extra: a command's own key of the JSON. page: its own text for the screen, for a file, and the verdict line.
     """
-    for output in outputs:
-        text_here = page is not None and output.format == "text"
+    for file in output.files:
+        text_here = page is not None and file.format == "text"
         content = (
-            page[1] if page is not None and text_here else render(report, plugins, output.format, verbose, extra=extra)
+            page[1]
+            if page is not None and text_here
+            else render(report, plugins, file.format, output.verbose, extra=extra)
         )
-        replace_file(output.path, content)
-    if (outputs or quiet) and format_ != "nagios":  # which is one line in any case
+        replace_file(file.path, content)
+    if (output.files or output.quiet) and output.format != "nagios":  # which is one line in any case
         from gpudoctor.report import text
 
         sys.stdout.write((page[2] if page is not None else text.verdict_line(report)) + "\n")
         return
-    if page is not None and format_ == "text":
+    if page is not None and output.format == "text":
         sys.stdout.write(page[0])
         return
-    sys.stdout.write(render(report, plugins, format_, verbose, colour_wanted(), unicode_wanted(), extra))
+    sys.stdout.write(render(report, plugins, output.format, output.verbose, colour_wanted(), unicode_wanted(), extra))
 
 
 def replace_file(path: str, content: str) -> None:

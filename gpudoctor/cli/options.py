@@ -1,0 +1,126 @@
+"""Options that several commands have. Each is written here once, so that it means the same everywhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, TypeVar
+
+import click
+
+from gpudoctor.cli.output import FORMATS, SUFFIXES, Output, OutputFile
+
+C = TypeVar("C", bound=Callable[..., Any])
+LOOK_S = 60.0  # a look at this host
+
+
+def report_options(
+    quiet: str = "Only the verdict line.",
+    verbose: str = "Also notes in full.",
+    more: Mapping[str, str] | None = None,
+) -> Callable[[C], C]:
+    """--format, -o, --fail-on, -q, -v. The command gets `output` and `fail_on`.
+
+    more: suffixes of -o that this command has beside the common ones, and their formats.
+    """
+    suffixes = {**SUFFIXES, **(more or {})}
+
+    def paths(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[OutputFile, ...]:
+        out = []
+        for path in values:
+            suffix = os.path.splitext(path)[1].lower()
+            if suffix not in suffixes:
+                raise click.BadParameter(f"{path}: the suffix chooses the format, one of {' '.join(suffixes)}")
+            out.append(OutputFile(path, suffixes[suffix]))
+        return tuple(out)
+
+    def decorate(command: C) -> C:
+        @wraps(command)
+        def with_output(
+            *args: Any, format_: str, outputs: tuple[OutputFile, ...], quiet: bool, verbose: int, **rest: Any
+        ) -> Any:
+            return command(*args, output=Output(format_, outputs, quiet, verbose), **rest)
+
+        options = (
+            format_option,
+            click.option(
+                "-o",
+                "outputs",
+                multiple=True,
+                callback=paths,
+                metavar="FILE",
+                help=f"Write to a file, format by suffix ({' '.join(suffixes)}); standard output then has the verdict line only. Repeatable.",
+            ),
+            click.option(
+                "--fail-on",
+                type=click.Choice(["error", "warning"]),
+                default="error",
+                show_default=True,
+                help="Exit status 1 from this severity on.",
+            ),
+            click.option("-q", "--quiet", is_flag=True, help=quiet),
+            click.option("-v", "--verbose", count=True, help=verbose),
+        )
+        return _all(options, with_output)  # type: ignore[return-value]
+
+    return decorate
+
+
+def format_option(command: C) -> C:
+    """--format of a report."""
+    return click.option("--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True)(command)
+
+
+def text_or_json(command: C) -> C:
+    """--format where there is no verdict to give to a machine."""
+    return click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)(command)
+
+
+def timeout_option(default: float | None = LOOK_S, words: str = "Limit for the whole command.", least: float = 0.1) -> Callable[[C], C]:
+    """--timeout. default None: the command chooses, and its words say how."""
+    return click.option(
+        "--timeout",
+        type=click.FloatRange(min=least),
+        default=default,
+        show_default=default is not None,
+        metavar="SECONDS",
+        help=words,
+    )
+
+
+def from_option(words: str) -> Callable[[C], C]:
+    """--from."""
+    return click.option("--from", "paths", multiple=True, metavar="PATH", help=f"{words} Repeatable, - is standard input.")
+
+
+def job_option(command: C) -> C:
+    """--job."""
+    return click.option("--job", is_flag=True, help="Also the GPU processes now running.")(command)
+
+
+def source_options(command: C) -> C:
+    """--from, --live, --job, --timeout: where facts come from."""
+    options = (
+        from_option("Judge what was recorded: a snapshot, a folder, any text file."),
+        click.option("--live", is_flag=True, help="With --from: look at this host too, and join both."),
+        job_option,
+        timeout_option(),
+    )
+    return _all(options, command)
+
+
+def engine_options(command: C) -> C:
+    """--python, --nccl-tests: with what is measured."""
+    options = (
+        click.option("--python", metavar="PATH", help="The Python that has PyTorch (default: the active environment's)."),
+        click.option("--nccl-tests", metavar="DIR", help="Where all_reduce_perf is (default: NCCL_TESTS_HOME, PATH)."),
+    )
+    return _all(options, command)
+
+
+def _all(options: tuple[Callable[[Any], Any], ...], command: C) -> C:
+    """In this order in --help."""
+    for option in reversed(options):
+        command = option(command)
+    return command
