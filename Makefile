@@ -41,8 +41,12 @@ catalogue: $(VENV)/.test-tools
 	$(BIN)/python -m tests.golden --catalogue
 bench: $(VENV)/.test-tools
 	$(BIN)/python -m tests.bench
+# Coverage-guided, one family after another: `make fuzz FAMILIES=nccl-log SECONDS=60`.
+FAMILIES ?= topology nvidia-smi pci host probes nccl-log measured hang report archive policy
+SECONDS  ?= 600
 fuzz: $(VENV)/.test-tools
-	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/prop
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	for family in $(FAMILIES); do $(BIN)/python -m tests.fuzz.run $$family $(SECONDS) || exit 1; done
 
 wheel: $(VENV)/.test-tools
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
