@@ -10,24 +10,18 @@ from gpudoctor.facts.gpu import Driver, Gpus
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import Pairs
-from gpudoctor.model import ERROR, FOUND, NO_GPU, NOTE, NOTHING_KNOWN, OK, SKIPPED, WARNING, Diagnosis, Missing, Report
+from gpudoctor.model import ERROR, FOUND, NOTE, NOTHING_KNOWN, OK, WARNING, Diagnosis, Report
 from gpudoctor.parts import find
 from gpudoctor.report.bandwidth import view as measured
 from gpudoctor.report.blocks import block, subject
 from gpudoctor.report.hang import view as hang
 from gpudoctor.report.layout import MARK, Style, counted, hanging, listed
 from gpudoctor.report.nccl import view as nccl_view
+from gpudoctor.report.not_read import not_read
 from gpudoctor.report.topology import cell, view
 
 _INDENT = " " * 9
 MAX_NOTES = 12
-MAX_HINTS = 6
-_KNOWN = (
-    "nvidia-smi (also -q, topo, nvlink), lspci -vv, dmesg, NCCL's and PyTorch's logs, nccl-tests' tables, env, df, ibstat and what "
-    "`gpudoctor capture` writes, each also inside a mail or a bug report"
-)
-# Outputs by how much they tell.
-_TELLING = ("nvidia-smi -q", "nvidia-smi topo", "nvidia-smi nvlink", "sudo lspci", "sudo dmesg", "env ", "cat /etc/nccl", "numactl", "df ")
 
 
 def render(report: Report, verbose: int = 0, colour: bool = False, unicode: bool = True) -> str:
@@ -36,15 +30,15 @@ def render(report: Report, verbose: int = 0, colour: bool = False, unicode: bool
     parts = [_head(report, style), _verdict(report, style)]
     loud = [d for d in report.diagnoses if d.finding.severity != NOTE]
     quiet = [d for d in report.diagnoses if d.finding.severity == NOTE]
-    parts += [block(group, style) for group in _grouped(loud)]
+    parts += [block(group, style) for group in grouped(loud)]
     parts += [block([d], style) for d in quiet] if verbose else [_notes(quiet, style)]
-    parts.append(_expect(report, style))
+    parts.append(expect(report, style))
     for store in report.hosts:
         parts.append(_picture(store, style, len(report.hosts) > 1))  # type: ignore[arg-type]
         parts.append(measured(store, style))  # type: ignore[arg-type]
         parts.append(hang(store, style))  # type: ignore[arg-type]
     parts.append(_all_checks(report, style) if verbose > 1 else [])
-    parts.append(_not_read(report, style, verbose))
+    parts.append(not_read(report, style, verbose))
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
@@ -53,7 +47,8 @@ def verdict_line(report: Report) -> str:
     return " ".join(" ".join(_verdict(report, Style(unicode=False, width=10_000))).split())
 
 
-def _head(report: Report, style: Style) -> list[str]:
+def head_words(report: Report) -> list[str]:
+    """Program, source, host and time: what every page says first."""
     words = [f"gpudoctor {gpudoctor.__version__}"]
     paths = report.source.get("paths")
     if isinstance(paths, list) and paths:
@@ -64,7 +59,11 @@ def _head(report: Report, style: Style) -> list[str]:
         words.append(counted(len(report.hosts), "host"))
     if report.seconds:
         words.append(f"{report.seconds:.1f} s")
-    lines = hanging("", "  ", listed(words, style), style)
+    return words
+
+
+def _head(report: Report, style: Style) -> list[str]:
+    lines = hanging("", "  ", listed(head_words(report), style), style)
     for note in report.notes:
         lines += hanging("Note: ", "      ", note, style)
     return lines
@@ -85,7 +84,8 @@ def _host_words(store: FactStore) -> list[str]:
     return words
 
 
-def _verdict(report: Report, style: Style) -> list[str]:
+def headline(report: Report) -> tuple[str, str]:
+    """The verdict's word and what a reader takes away."""
     made = sum(r.status in (OK, FOUND) for r in report.results)
     errors = sum(1 + len(d.alike) for d in report.diagnoses if d.finding.severity == ERROR)
     warnings = sum(1 + len(d.alike) for d in report.diagnoses if d.finding.severity == WARNING)
@@ -106,8 +106,12 @@ def _verdict(report: Report, style: Style) -> list[str]:
             text = f"As good as these cards get: {plain}. {_capital(of)}."
         else:
             text = f"{_capital(of) if whole else 'in what was given: ' + of}. {_healthy_words(report)}".strip()
-    first = f"{word:<9}"
-    lines = hanging(first, _INDENT, text, style)
+    return word, text
+
+
+def _verdict(report: Report, style: Style) -> list[str]:
+    word, text = headline(report)
+    lines = hanging(f"{word:<9}", _INDENT, text, style)
     return [style.paint(lines[0][: len(word)], report.verdict) + lines[0][len(word) :], *lines[1:]]
 
 
@@ -124,7 +128,7 @@ def _no_peers(report: Report) -> str | None:
     return f"{what} have no NVLink and no peer to peer; NCCL goes through host memory"
 
 
-def _expect(report: Report, style: Style) -> list[str]:
+def expect(report: Report, style: Style) -> list[str]:
     """For cards without peers: the rate that bounds them, and where to look when training is slow all the same."""
     if not _no_peers(report) or report.verdict != "pass":
         return []
@@ -187,7 +191,7 @@ def _healthy_words(report: Report) -> str:
     return f"{_capital(text)}." if text else ""
 
 
-def _grouped(diagnoses: Iterable[Diagnosis]) -> list[list[Diagnosis]]:
+def grouped(diagnoses: Iterable[Diagnosis]) -> list[list[Diagnosis]]:
     """Subjects with the same cause, severity and remedy read better as one block; so do three or more in any case."""
     groups: dict[tuple[str, str, str | None], list[Diagnosis]] = {}
     for d in diagnoses:
@@ -226,69 +230,4 @@ def _all_checks(report: Report, style: Style) -> list[str]:
     lines = ["Checks"]
     for r in report.results:
         lines += hanging(f"  {r.code:<7}{r.slug:<20}", " " * 29, r.status + (f": {r.reason}" if r.reason else ""), style)
-    return lines
-
-
-def _not_read(report: Report, style: Style, verbose: int) -> list[str]:
-    """What could not be looked at, and the request to paste. Of an excerpt nearly all is absent: that is said in short."""
-    lines: list[str] = []
-    if report.unknown_input:
-        lines += hanging("Not recognised: ", "  ", f"{', '.join(report.unknown_input)}", style)
-        if any(m.fact == NOTHING_KNOWN for m in report.missing):
-            lines += hanging("Known are: ", "  ", _KNOWN, style)
-    told = _by_reason([m for m in report.missing if m.hint is None and m.fact not in (NOTHING_KNOWN, NO_GPU)])
-    absent = [m for m in report.missing if m.hint is not None]
-    limit = 200 if verbose else 6
-    for reason, names in told[:limit]:
-        lines += hanging("Not read: ", "  ", f"{'; '.join(names)}: {reason}", style)
-    if len(told) > limit:
-        lines.append(f"  and {len(told) - limit} more (-v)")
-    if any(m.fact == NO_GPU for m in report.missing) and not verbose:
-        return lines  # nothing that could be asked for is to be had here
-    excerpt = all(s.recorded for s in report.hosts)  # type: ignore[attr-defined]
-    if not excerpt or verbose:
-        for reason, names in _by_reason(absent):
-            lines += hanging("Not looked at: ", "  ", f"{', '.join(names)} ({reason})", style)
-        lines += _skipped(report, style, verbose)
-    return lines + _request(absent, excerpt, style, verbose)
-
-
-def _request(absent: list[Missing], excerpt: bool, style: Style, verbose: int) -> list[str]:
-    """Commands whose output would settle what is open, the most telling first."""
-    hints = list(dict.fromkeys(part.strip() for m in absent if m.hint for part in m.hint.split(";")))
-    hints.sort(key=lambda h: next((i for i, start in enumerate(_TELLING) if h.startswith(start)), len(_TELLING)))
-    if not hints:
-        return []
-    limit = len(hints) if verbose else MAX_HINTS
-    lines = ["To settle what is open, these outputs would help:" if excerpt else "These would settle what is open:"]
-    lines += [f"  {style.plain(h)}" for h in hints[:limit]]
-    if len(hints) > limit:
-        lines.append(f"  and {len(hints) - limit} more (-v)")
-    if excerpt:
-        lines.append("or all at once, private details replaced:  gpudoctor capture -o host.tar.gz")
-    return lines
-
-
-def _by_reason(missing: list[Missing]) -> list[tuple[str, list[str]]]:
-    """Each reason once, with all that it cost: eight outputs of one tool that is not installed are one line."""
-    reasons: dict[str, list[str]] = {}
-    for m in missing:
-        names = reasons.setdefault(m.reason, [])
-        if m.fact not in names:
-            names.append(m.fact)
-    return list(reasons.items())
-
-
-def _skipped(report: Report, style: Style, verbose: int) -> list[str]:
-    """Checks that ran and could not judge: each reason once, with the checks it stopped."""
-    reasons: dict[str, list[str]] = {}
-    for r in report.results:
-        if r.status == SKIPPED and r.reason and not r.reason.startswith(("needs ", "nothing to judge")):
-            reasons.setdefault(r.reason, []).append(r.slug)
-    lines: list[str] = []
-    shown = list(reasons.items())
-    for reason, names in shown if verbose else shown[:6]:
-        lines += hanging("Could not judge: ", "  ", f"{', '.join(names)}: {reason}", style)
-    if len(shown) > 6 and not verbose:
-        lines.append(f"  and {len(shown) - 6} more (-v)")
     return lines
