@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -163,6 +164,7 @@ class Session:
         if ranks > 1 and self._may_go_on():
             self.measured = self.engine.run(work, self.progress)
             self._vet(self.measured)
+            self.site.nccl = _nccl_of(self.measured)
             if rounds and self.missed is not None:
                 some = options.sizes or (plan.GLOO[-2:] if options.backend == "gloo" else plan.PAIR)
                 self._keep(
@@ -298,3 +300,11 @@ class Session:
             ],
             "notes": list(self.notes),
         }  # fmt: skip
+
+
+def _nccl_of(measured: Measured) -> str | None:
+    """The release that ran: as the program or PyTorch says it, else as NCCL's log does."""
+    if measured.run is not None and measured.run.nccl_version is not None:
+        return measured.run.nccl_version
+    found = re.search(rb"NCCL version (\d+(?:\.\d+)+)", measured.log)
+    return found[1].decode() if found is not None else None

@@ -1,13 +1,14 @@
 """Which NCCL settings this site has, and how a child is given an environment without one of them.
 
 NCCL puts the lines of its files into the environment without overwriting what is there (src/misc/param.cc), so a value in
-the child's environment beats both files, and an empty number counts as not given (ncclLoadParam).
+the child's environment beats both files (neutral.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from gpudoctor.bandwidth.neutral import CONF_FILE, NoValue, neutral, numbers
 from gpudoctor.checkers.nccl_env import level_of, strtol
 from gpudoctor.facts.system import Setting, Settings
 from gpudoctor.model import Evidence
@@ -23,14 +24,10 @@ _NOT_TRIED = (
     "NCCL_TOPO_DUMP",
     "NCCL_GRAPH_DUMP",
     "NCCL_NVLS_",
+    "NCCL_RAS_",
     "NCCL_VERSION",
 )
 P2P = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
-# Words for which an empty value is no default: NCCL then finds no algorithm, no network, no file.
-_WORDS = (
-    "NCCL_ALGO", "NCCL_PROTO", "NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN",
-    "NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_HOSTID", "NCCL_COMM_ID", "NCCL_COLLNET_NODE_THRESHOLD",
-)  # fmt: skip
 _USERS = "~/.nccl.conf"
 
 
@@ -46,6 +43,7 @@ class Site:
 
     def __init__(self, environ: Mapping[str, str], settings: Settings | None) -> None:
         self.environ = environ
+        self.nccl: str | None = None  # the release that runs here, once it is known: values mean what it takes them for
         given = tuple(s for s in settings or () if s.name.startswith("NCCL_") or s.name in KEPT)
         known = {s.name: s for s in given if s.scope == "environment" and environ.get(s.name) == s.value}
         own = tuple(
@@ -109,11 +107,26 @@ class Site:
         """Why a run without this setting cannot or must not be made; None where it can."""
         if setting.name in P2P and not allow_p2p and self.p2p_off_by_site() is not None:
             return "peer to peer is off in a file of this site, perhaps because it hangs here: tried with --allow-p2p only"
-        if setting.name in _WORDS and any(
-            s.name == setting.name and s.scope not in ("environment", _USERS) for s in self.entries
-        ):
-            return f"a word in {setting.scope} has no value that means the default: take the line out and measure again"
+        try:
+            for s in self.entries:
+                if s.name == setting.name and s.scope != "environment":
+                    self._neutral(s)
+        except NoValue as error:
+            where = setting.scope if setting.scope != "environment" else "a file"
+            return f"{error}: take the line out of {where} and measure again"
         return None
+
+    def _neutral(self, setting: Setting) -> str | None:
+        """What makes a file's line mean the default; None: leave the user's file out. Raises NoValue."""
+        policy = self.effective.get("NCCL_CTA_POLICY")
+        if setting.name in ("NCCL_ALGO", "NCCL_PROTO") and policy is not None and strtol(policy.value) != 0:
+            raise NoValue(f"with NCCL_CTA_POLICY={policy.value} NCCL asks whether {setting.name} is set at all")
+        try:
+            return neutral(setting.name, setting.value, self.nccl)
+        except NoValue:
+            if setting.scope == _USERS and numbers(self.nccl) >= CONF_FILE:
+                return None
+            raise
 
     def without(self, names: Iterable[str]) -> Change:
         """An environment in which these names are at NCCL's default, and what must stay is set."""
@@ -122,15 +135,17 @@ class Site:
         for name in names:
             if name in KEPT:
                 continue
-            places = {s.scope for s in self.entries if s.name == name}
-            if not places - {"environment"}:
-                unset.append(name)
-            elif name in _WORDS:
+            lines = [s for s in self.entries if s.name == name and s.scope != "environment"]
+            # Of two files' lines the system's, which cannot be left out, is the stricter.
+            values = {self._neutral(s) for s in lines}
+            known = next((v for v in values if v is not None), None)
+            if known is not None:
+                put[name] = known
+                continue
+            unset.append(name)
+            if lines:
                 # The user's file is left out as a whole; what else it says is put into the environment.
-                unset.append(name)
                 put["NCCL_CONF_FILE"] = "/dev/null"
-            else:
-                put[name] = "0" if name.endswith("_DISABLE") else ""
         if "NCCL_CONF_FILE" in put:
             for s in self.entries:
                 if s.scope == _USERS and s.name not in unset and s.name not in put and s.name not in self.environ:

@@ -36,9 +36,9 @@ def test_what_keeps_multicast_off_stays_set_in_every_child(places: dict[str, str
     environ = {n: v for n, v in OFF.items() if places[n] == "environment"}
     files = [in_file(n, v, places[n]) for n, v in OFF.items() if places[n] != "environment"]
     others = {"NCCL_P2P_DISABLE": "1", "NCCL_MAX_NCHANNELS": "2"}
-    files += [in_file("NCCL_ALGO", "Tree", "~/.nccl.conf"), in_file("NCCL_SHM_DISABLE", "1")]
+    files += [in_file("NCCL_NET", "Socket", "~/.nccl.conf"), in_file("NCCL_SHM_DISABLE", "1")]
     environ |= others
-    site = Site(environ, Settings(tuple(files)))
+    site = site_of(*files, nccl="2.28.9", **environ)
     names = [s.name for s in site.candidates()]
     assert not set(names) & set(KEPT)
     for chosen in ([], names, [*names, *KEPT], *([n] for n in (*names, *KEPT))):
@@ -71,16 +71,64 @@ def test_a_name_in_the_environment_and_in_a_file_is_neutral_in_both() -> None:
     assert child(Site(environ, Settings(tuple(files))), ["NCCL_MAX_NCHANNELS"], environ, files)["NCCL_MAX_NCHANNELS"] == ""
 
 
-def test_a_word_of_the_users_file_goes_by_leaving_the_file_out_and_the_rest_of_it_stays() -> None:
-    files = [in_file("NCCL_ALGO", "Tree", "~/.nccl.conf"), in_file("NCCL_BUFFSIZE", "65536", "~/.nccl.conf")]
-    seen = child(Site({}, Settings(tuple(files))), ["NCCL_ALGO"], {}, files)
-    assert "NCCL_ALGO" not in seen and seen["NCCL_BUFFSIZE"] == "65536" and seen["NCCL_CONF_FILE"] == "/dev/null"
+def site_of(*files: Setting, nccl: str | None = None, **environ: str) -> Site:
+    site = Site(environ, Settings(files))
+    site.nccl = nccl
+    return site
 
 
-def test_a_word_of_the_systems_file_cannot_be_neutralised_and_that_is_said() -> None:
-    site = Site({}, Settings((in_file("NCCL_PROTO", "LL"),)))
-    (setting,) = site.candidates()
-    assert "no value that means the default" in (site.why_not(setting, True) or "")
+def test_a_name_in_the_users_file_goes_by_leaving_the_file_out_and_the_rest_of_it_stays() -> None:
+    files = [in_file("NCCL_NET", "Socket", "~/.nccl.conf"), in_file("NCCL_BUFFSIZE", "65536", "~/.nccl.conf")]
+    seen = child(site_of(*files, nccl="2.28.9"), ["NCCL_NET"], {}, files)
+    assert "NCCL_NET" not in seen and seen["NCCL_BUFFSIZE"] == "65536" and seen["NCCL_CONF_FILE"] == "/dev/null"
+
+
+@pytest.mark.parametrize("nccl", [None, "2.22.3"])
+def test_no_release_before_2_23_leaves_the_users_file_out(nccl: str | None) -> None:
+    site = site_of(in_file("NCCL_NET", "Socket", "~/.nccl.conf"), nccl=nccl)
+    assert "takes any value of NCCL_NET for a name" in (site.why_not(site.candidates()[0], True) or "")
+
+
+@pytest.mark.parametrize(
+    "name, value, nccl, word",
+    [
+        ("NCCL_ALGO", "Tree", None, "^"),
+        ("NCCL_PROTO", "LL", "2.28.9", ""),
+        ("NCCL_SOCKET_IFNAME", "lo", None, ""),
+        ("NCCL_P2P_LEVEL", "PIX", None, ""),
+        ("NCCL_TOPO_FILE", "/opt/topo.xml", "2.19.3", "/var/run/nvidia-topologyd/virtualTopology.xml"),
+        ("NCCL_SYM_KERNEL", "AllReduce_AGxLL_R", "2.27.3", "^"),
+        ("NCCL_CTA_POLICY", "EFFICIENCY", "2.30.7", "0"),
+    ],
+)
+def test_a_word_of_the_systems_file_is_overridden_by_what_means_the_default(name: str, value: str, nccl: str | None, word: str) -> None:
+    files = [in_file(name, value)]
+    site = site_of(*files, nccl=nccl)
+    assert site.why_not(site.candidates()[0], True) is None
+    assert child(site, [name], {}, files)[name] == word
+
+
+@pytest.mark.parametrize(
+    "name, value, nccl, why",
+    [
+        ("NCCL_PROTO", "LL", "2.21.5", "from NCCL 2.24 on only, and this is NCCL 2.21.5"),
+        ("NCCL_PROTO", "LL", None, "an unknown one"),
+        ("NCCL_NET", "IB", "2.28.9", "for a name"),
+        ("NCCL_GRAPH_FILE", "/opt/graph.xml", "2.28.9", "for a name"),
+        ("NCCL_OF_TOMORROW", "fast", "2.28.9", "not known"),
+    ],
+)
+def test_a_word_without_such_a_value_is_left_alone_and_said(name: str, value: str, nccl: str | None, why: str) -> None:
+    site = site_of(in_file(name, value), nccl=nccl)
+    said = site.why_not(site.candidates()[0], True) or ""
+    assert why in said and "take the line out of /etc/nccl.conf" in said
+
+
+def test_a_policy_that_asks_whether_an_algorithm_is_set_at_all_keeps_it_from_being_neutral() -> None:
+    site = site_of(in_file("NCCL_ALGO", "Tree"), nccl="2.28.9", NCCL_CTA_POLICY="1")
+    by_name = {s.name: s for s in site.candidates()}
+    assert "NCCL_CTA_POLICY=1" in (site.why_not(by_name["NCCL_ALGO"], True) or "")
+    assert site.why_not(by_name["NCCL_CTA_POLICY"], True) is None
 
 
 @pytest.mark.parametrize("name, value", [("NCCL_P2P_DISABLE", "1"), ("NCCL_P2P_LEVEL", "LOC"), ("NCCL_P2P_LEVEL", "PIX")])
