@@ -51,6 +51,9 @@ def allocation(words: str | None, gpus: Gpus | None, variable: str = "SLURM_JOB_
     """
     if not words or gpus is None:
         return Allocation()
+    if any(g.mig_mode == "enabled" for g in gpus):
+        # Slurm then counts the instances of all GPUs, and no number says on which GPU one is: all are judged.
+        return Allocation(told_by=f"{variable}={words}")
     wanted = _wanted(words)
     listed = [g for g in gpus.listed if g.index is not None]
     if not wanted or len(wanted) == len(listed):

@@ -320,6 +320,12 @@ def test_the_jobs_gpus() -> None:
     assert said.status == BROKEN and said.subject == "gpu:9" and said.wants == "GPU 9 (SLURM_JOB_GPUS=2,9)"
 
 
+def test_numbers_of_mig_instances_are_no_gpus() -> None:
+    off, on = (Gpus(tuple(gpu(n, mig_mode=mode) for n in range(2))) for mode in ("disabled", "enabled"))
+    assert allocation("9", off).absent == ("9",)
+    assert (allocation("9", on).ours, allocation("9", on).absent) == (None, ())
+
+
 def test_only_the_jobs_gpus_are_judged() -> None:
     four = Gpus((gpu(0), gpu(1), gpu(2, width=4), gpu(3, name="Other")))
     mine = allocation("0,1", four)
