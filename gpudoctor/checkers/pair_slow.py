@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from gpudoctor import pcie
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.expect.group import group_of
+from gpudoctor.expect.peers import FAIL, WARN, Seat, blames, kinds_of, seat_of, slow_of
 from gpudoctor.expect.seats import Around
-from gpudoctor.facts.bandwidth import Bandwidth, PairRate, PairRates
+from gpudoctor.facts.bandwidth import CPU, Bandwidth, PairRate, PairRates
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.store import FactView
-from gpudoctor.facts.topology import Pairs
-from gpudoctor.median import median
-from gpudoctor.model import CERTAIN, ERROR, LIKELY, WARNING, CannotTell, Cause, Evidence, Finding, Gain, Step, Threshold
-from gpudoctor.record import KeyedRecord
+from gpudoctor.facts.topology import NvLinks, Pairs
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, WARNING, CannotTell, Cause, Evidence, Finding, Gain, Step
 
-_OURS = "our choice: repeated runs of one pair differ by up to 5 %"
-WARN = Threshold("slower than the peers' median: warning", 0.15, "share", _OURS, "2026-11")
-FAIL = Threshold("slower than the peers' median: error", 0.30, "share", _OURS, "2026-11")
 PAIR_SLOW = Cause(
     "GD802",
     "pair-slow",
@@ -33,37 +30,27 @@ PAIR_SLOW = Cause(
 )
 
 
-class _Seat(KeyedRecord):
-    """One measured pair with what it may be compared by."""
-
-    rate: PairRate
-    kind: tuple[str, ...] | None  # what was measured, parts, path; None: path or part not known
-    path: str | None
-    known: tuple[Gpu | None, Gpu | None]
-
-
 class PairSlow(BaseChecker):
     """Compares pairs with each other; needs three of a kind, or two that differ by much."""
 
     name: ClassVar[str] = "pair-slow"
     any_of = (PairRates, Bandwidth)
-    wants = (Gpus, Pairs)
+    wants = (Gpus, Pairs, NvLinks)
     causes = (PAIR_SLOW,)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         gpus, pairs = facts.get(Gpus), facts.get(Pairs)
         rates = [*(facts.get(PairRates) or ()), *_from_runs(facts.get(Bandwidth), Around(gpus=gpus, pairs=pairs))]
-        seats = [_seat(rate, gpus, pairs) for rate in rates]
+        seats = [seat_of(rate, gpus, pairs) for rate in rates]
         if not seats:
             yield CannotTell(PAIR_SLOW.slug, "no pair was measured alone (gpudoctor bandwidth --pairs)")
             return
-        kinds = list(dict.fromkeys(s.kind for s in seats if s.kind is not None))
-        for kind in kinds:
-            same = [s for s in seats if s.kind == kind]
+        kinds = kinds_of(seats)
+        for same in kinds:
             if len(same) > 1:
-                yield from _compare(same)
-        if not any(sum(s.kind == k for s in seats) > 1 for k in kinds):
-            why = "their paths or parts are not in the input" if len(kinds) == 0 else "no two pairs of the same part and path were measured"
+                yield from _compare(same, facts.get(NvLinks))
+        if not any(len(same) > 1 for same in kinds):
+            why = "their paths or parts are not in the input" if not kinds else "no two pairs of the same part and path were measured"
             yield CannotTell(PAIR_SLOW.slug, f"{len(seats)} measured pair{'s' if len(seats) > 1 else ''} cannot be compared: {why}")
 
 
@@ -87,83 +74,65 @@ def _from_runs(measured: Bandwidth | None, around: Around) -> list[PairRate]:
     return out
 
 
-def _seat(rate: PairRate, gpus: Gpus | None, pairs: Pairs | None) -> _Seat:
-    found = tuple(
-        (gpus.by_bdf(address) or gpus.by_index(index)) if gpus is not None else None
-        for index, address in ((rate.a, rate.a_bdf), (rate.b, rate.b_bdf))
-    )
-    names = [
-        (gpu.device_id or gpu.name if gpu is not None else None) or given
-        for gpu, given in zip(found, (rate.a_name, rate.b_name), strict=True)
-    ]
-    indices = [g.index for g in found if g is not None and g.index is not None]
-    pair = pairs.of(indices[0], indices[1]) if pairs is not None and len(indices) == 2 else None
-    path = (
-        None
-        if pair is None or pair.path is None or pair.pcie_only
-        else f"NV{pair.nvlinks}"
-        if pair.path == "NVL"
-        else pair.path
-    )
-    kind = (rate.what, *sorted(n for n in names if n), path) if path is not None and all(names) else None
-    return _Seat(rate=rate, kind=kind, path=path, known=(found[0], found[1]))
+def _compare(same: list[Seat], links: NvLinks | None) -> Iterator[Finding]:
+    seats = {seat.key: seat for seat in same}
+    slow = slow_of(same)
+    for blame in blames(seats, slow):
+        worst = min(blame.keys, key=lambda k: seats[k].rate.gbs / slow[k])
+        spots = [seats[k].rate.at("gbs") for k in blame.keys]
+        yield _finding(seats[worst], slow[worst], len(seats), blame.gpu, spots, links)
 
 
-def _compare(same: list[_Seat]) -> Iterator[Finding]:
-    best: dict[tuple[int, int], _Seat] = {}
-    for seat in same:  # the same pair measured twice counts with its better run
-        key = (min(seat.rate.a, seat.rate.b), max(seat.rate.a, seat.rate.b))
-        if key not in best or seat.rate.gbs > best[key].rate.gbs:
-            best[key] = seat
-    slow: dict[tuple[int, int], float] = {}
-    for key, seat in best.items():
-        others = [s.rate.gbs for k, s in best.items() if k != key]
-        peers = median(others) if others else 0.0
-        if peers > 0 and seat.rate.gbs < (1 - WARN.value) * peers:
-            slow[key] = peers
-    blamed = _one_gpu(list(best), list(slow))
-    if blamed is not None:
-        keys = [k for k in slow if blamed in k]
-        worst = min(keys, key=lambda k: best[k].rate.gbs / slow[k])
-        yield _finding(best[worst], slow[worst], len(best), blamed, [best[k].rate.at("gbs") for k in keys])
-        return
-    for key, peers in slow.items():
-        yield _finding(best[key], peers, len(best), None, [best[key].rate.at("gbs")])
-
-
-def _one_gpu(pairs: list[tuple[int, int]], slow: list[tuple[int, int]]) -> int | None:
-    """The GPU all whose pairs are slow while no other pair is."""
-    if len(slow) < 2:
-        return None
-    shared = set(slow[0]).intersection(*slow[1:])
-    return next((gpu for gpu in shared if all(pair in slow for pair in pairs if gpu in pair)), None)
-
-
-def _finding(seat: _Seat, peers: float, count: int, blamed: int | None, evidence: list[Evidence]) -> Finding:
+def _finding(
+    seat: Seat, peers: float, count: int, blamed: int | None, evidence: list[Evidence], nvlinks: NvLinks | None
+) -> Finding:
     rate = seat.rate
     share = rate.gbs / peers
+    cpu = seat.path == CPU
+    noun = "rank " if cpu else "GPU"
     gpu = next((g for g in seat.known if g is not None and g.index == blamed), None) if blamed is not None else None
-    subject = (gpu.subject if gpu is not None else f"gpu:{blamed}") if blamed is not None else f"pair:{min(rate.a, rate.b)}-{max(rate.a, rate.b)}"
-    who = f"Every measured pair of GPU{blamed} is slower than the rest, the slowest with" if blamed is not None else f"GPU{rate.a} and GPU{rate.b} reach"
-    a, b = rate.a, rate.b
-    links = (
-        Step("Look at its NVLinks: a state, a count or an error that the others do not have", f"nvidia-smi nvlink -s -i {a}; nvidia-smi nvlink -e -i {a}; nvidia-smi nvlink -s -i {b}; nvidia-smi nvlink -e -i {b}")
-        if (seat.path or "").startswith("NV")
-        else Step("Look at the PCIe links while the measurement runs: generation and lanes", f"nvidia-smi --query-gpu=index,pcie.link.gen.current,pcie.link.width.current,clocks_event_reasons.active --format=csv -i {a},{b}")
-    )  # fmt: skip
+    subject = f"pair:{seat.key[0]}-{seat.key[1]}"
+    who = f"{noun[0].upper()}{noun[1:]}{rate.a} and {noun}{rate.b} reach"
+    if blamed is not None:
+        subject = gpu.subject if gpu is not None else f"{'rank' if cpu else 'gpu'}:{blamed}"
+        who = f"Every measured pair of {noun}{blamed} is slower than the rest, the slowest with"
+    meant = [g for g in seat.known if g is not None and (blamed is None or g is gpu)]
+    links = "; ".join(words for g in meant if (words := _link(g, nvlinks)))
     return Finding(
         PAIR_SLOW.slug,
         ERROR if share < 1 - FAIL.value else WARNING,
         subject,
         f"{who} {rate.gbs:.3g} GB/s ({rate.what}, {seat.path}), {100 * (1 - share):.0f} % less than the {peers:.3g} GB/s of "
-        f"the {count - 1} other pair{'s' if count > 2 else ''} of the same part and path.",
+        f"the {count - 1} other pair{'s' if count > 2 else ''} of the same part and path."
+        + (f" Links as read on this host: {links}." if links else ""),
         tuple(evidence[:4]),
         CERTAIN if count > 2 else LIKELY,
-        f"{rate.gbs:.3g} of {peers:.3g} GB/s; a ring through this pair runs at its speed",
-        (
-            Step("Make sure that nothing else runs on these GPUs, and measure again", f"nvidia-smi pmon -c 1 -i {a},{b}", verify="gpudoctor bandwidth --pairs"),
-            links,
-            Step("Let gpudoctor look at the host", "gpudoctor check"),
-        ),
+        f"{rate.gbs:.3g} of {peers:.3g} GB/s; a ring through {'this rank' if cpu else 'this GPU' if blamed is not None else 'this pair'} runs at its speed",
+        _steps(seat),
         Gain(round(rate.gbs, 1), round(peers, 1), "GB/s"),
     )
+
+
+def _link(gpu: Gpu, nvlinks: NvLinks | None) -> str:
+    """`GPU1 Gen4 x4 of x16, 17 of 18 NVLinks up`."""
+    width = gpu.width or gpu.max_width
+    pci = pcie.name(gpu.max_speed_gts, width) + (f" of x{gpu.max_width}" if width and gpu.max_width and width < gpu.max_width else "")
+    own = [n for n in nvlinks or () if n.gpu == gpu.index and n.active is not None]
+    words = [w for w in (pci, f"{sum(bool(n.active) for n in own)} of {len(own)} NVLinks up" if own else "") if w]
+    return f"GPU{gpu.index} {', '.join(words)}" if words else ""
+
+
+def _steps(seat: Seat) -> tuple[Step, ...]:
+    a, b = seat.rate.a, seat.rate.b
+    if seat.path == CPU:
+        return (Step("See what else runs on the CPUs, and measure again", "uptime; nproc", verify="gpudoctor bandwidth --backend gloo --pairs"),)
+    links = (
+        Step("Look at its NVLinks: a state, a count or an error that the others do not have", f"nvidia-smi nvlink -s -i {a}; nvidia-smi nvlink -e -i {a}; nvidia-smi nvlink -s -i {b}; nvidia-smi nvlink -e -i {b}")
+        if (seat.path or "").startswith("NV")
+        else Step("Look at the PCIe links while the measurement runs: generation and lanes", f"nvidia-smi --query-gpu=index,pcie.link.gen.current,pcie.link.width.current,clocks_event_reasons.active --format=csv -i {a},{b}")
+    )  # fmt: skip
+    return (
+        Step("Make sure that nothing else runs on these GPUs, and measure again", f"nvidia-smi pmon -c 1 -i {a},{b}", verify="gpudoctor bandwidth --pairs"),
+        links,
+        Step("Let gpudoctor look at the host", "gpudoctor check"),
+    )  # fmt: skip

@@ -15,6 +15,7 @@ SHARE = ("reduce_scatter", "all_gather", "alltoall", "alltoallv", "gather", "sca
 WHOLE = ("broadcast", "reduce", "sendrecv", "hypercube")  # 1
 COLLECTIVES = (*TWICE, *SHARE, *WHOLE)
 
+CPU = "CPU"  # the path of a pair of processes that use no GPU
 LEVEL_ROWS = 3  # sizes from the end that may make the level
 LEVEL_WITHIN = 0.95  # of the best of them
 LEVEL_FROM = 1 << 20  # bytes: below this a collective measures latency on every link there is
@@ -191,6 +192,7 @@ class PairRate(Entry):
     b_bdf: str | None = None
     a_name: str | None = None
     b_name: str | None = None
+    path: str | None = None  # where the source itself knows it
 
 
 class PairRates(Fact):

@@ -22,6 +22,7 @@ from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.topology import Pair, Pairs
 from gpudoctor.model import CannotTell, Finding
+from gpudoctor.record import replace
 from tests.support import FIXTURES, HERE, check, findings, report, slugs
 from tests.tables import table
 
@@ -171,6 +172,25 @@ def test_a_gpu_all_of_whose_pairs_are_slow():
     slow = {k: 50.0 if 2 in k else v for k, v in SQUARE.items()}
     found = findings(PairSlow(), rates(slow), gpus(4), pairs(4))
     assert list(found) == [("pair-slow", "gpu:0000:03:00.0")]
+
+
+def test_two_gpus_of_eight_are_both_named_and_so_is_a_pair_beside_them():
+    values = {(a, b): 40.0 if {a, b} & {2, 5} else 60.0 if (a, b) == (0, 7) else 100.0 for a in range(8) for b in range(a + 1, 8)}
+    found = findings(PairSlow(), rates(values), gpus(8), pairs(8))
+    assert sorted(subject for _, subject in found) == ["gpu:0000:03:00.0", "gpu:0000:06:00.0", "pair:0-7"]
+
+
+def test_a_star_of_slow_pairs_blames_its_centre_and_one_fast_pair_clears_it():
+    slow = {(0, 1): 100.0, (2, 3): 40.0, (0, 2): 98.0, (1, 3): 41.0, (4, 5): 99.0}
+    assert list(findings(PairSlow(), rates(slow), gpus(6), pairs(6))) == [("pair-slow", "gpu:0000:04:00.0")]
+    assert list(findings(PairSlow(), rates({**slow, (1, 3): 97.0}), gpus(6), pairs(6))) == [("pair-slow", "pair:2-3")]
+
+
+def test_the_links_of_the_blamed_gpu_stand_beside_it():
+    narrow = Gpus(tuple(replace(g, width=4, max_width=16, max_speed_gts=16.0) if g.index == 3 else g for g in gpus(4)))
+    slow = {pair: 40.0 if 3 in pair else 100.0 for pair in SQUARE}
+    found = findings(PairSlow(), rates(slow), narrow, pairs(4, "PHB", None))
+    assert "Links as read on this host: GPU3 Gen4 x4 of x16." in found["pair-slow", "gpu:0000:04:00.0"].message
 
 
 def test_pairs_on_other_paths_are_no_peers():

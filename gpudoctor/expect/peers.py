@@ -1,0 +1,99 @@
+"""Pairs of GPUs held against each other: which of them are slow, and which GPU or link that blames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpudoctor.facts.bandwidth import PairRate
+from gpudoctor.facts.gpu import Gpu, Gpus
+from gpudoctor.facts.topology import Pairs
+from gpudoctor.median import median
+from gpudoctor.model import Threshold
+from gpudoctor.record import KeyedRecord
+
+Key = tuple[int, int]  # two GPUs, the lower first
+
+_OURS = "our choice: repeated runs of one pair differ by up to 5 %"
+WARN = Threshold("slower than the peers' median: warning", 0.15, "share", _OURS, "2026-11")
+FAIL = Threshold("slower than the peers' median: error", 0.30, "share", _OURS, "2026-11")
+
+
+class Seat(KeyedRecord):
+    """One measured pair with what it may be compared by."""
+
+    rate: PairRate
+    kind: tuple[str, ...] | None  # what was measured, parts, path; None: path or part not known
+    path: str | None
+    known: tuple[Gpu | None, Gpu | None]
+
+    @property
+    def key(self) -> Key:
+        return (min(self.rate.a, self.rate.b), max(self.rate.a, self.rate.b))
+
+
+class Blame(KeyedRecord):
+    """One GPU whose pairs are all slow, or (gpu None) one slow pair."""
+
+    gpu: int | None
+    keys: tuple[Key, ...]
+
+
+def seat_of(rate: PairRate, gpus: Gpus | None, pairs: Pairs | None) -> Seat:
+    found = tuple(
+        (gpus.by_bdf(address) or gpus.by_index(index)) if gpus is not None else None
+        for index, address in ((rate.a, rate.a_bdf), (rate.b, rate.b_bdf))
+    )
+    names = [
+        (gpu.device_id or gpu.name if gpu is not None else None) or given
+        for gpu, given in zip(found, (rate.a_name, rate.b_name), strict=True)
+    ]
+    path = rate.path or _path(found, pairs)
+    kind = (rate.what, *sorted(n for n in names if n), path) if path is not None and all(names) else None
+    return Seat(rate=rate, kind=kind, path=path, known=(found[0], found[1]))
+
+
+def _path(found: tuple[Gpu | None, ...], pairs: Pairs | None) -> str | None:
+    indices = [g.index for g in found if g is not None and g.index is not None]
+    pair = pairs.of(indices[0], indices[1]) if pairs is not None and len(indices) == 2 else None
+    if pair is None or pair.path is None or pair.pcie_only:
+        return None
+    return f"NV{pair.nvlinks}" if pair.path == "NVL" else pair.path
+
+
+def kinds_of(seats: Iterable[Seat]) -> list[list[Seat]]:
+    """Seats that may be compared with each other; of a pair measured twice the better run."""
+    kinds: dict[tuple[str, ...], dict[Key, Seat]] = {}
+    for seat in seats:
+        if seat.kind is not None:
+            same = kinds.setdefault(seat.kind, {})
+            if seat.key not in same or seat.rate.gbs > same[seat.key].rate.gbs:
+                same[seat.key] = seat
+    return [list(same.values()) for same in kinds.values()]
+
+
+def slow_of(same: list[Seat]) -> dict[Key, float]:
+    """The slow ones of a kind, with what the others reach."""
+    slow = {}
+    for seat in same:
+        others = [s.rate.gbs for s in same if s is not seat]
+        peers = median(others) if others else 0.0
+        if peers > 0 and seat.rate.gbs < (1 - WARN.value) * peers:
+            slow[seat.key] = peers
+    return slow
+
+
+def blames(measured: Iterable[Key], slow: Iterable[Key]) -> list[Blame]:
+    """Each GPU that has two slow pairs or more and no other; then the pairs that none of these explains."""
+    every, left = list(measured), list(slow)
+    out = []
+    while True:
+        counts = {gpu: sum(gpu in key for key in left) for key in left for gpu in key}
+        whole = [g for g, n in counts.items() if n > 1 and all(k in left for k in every if g in k)]
+        if not whole:
+            break
+        worst = max(whole, key=lambda g: (counts[g], -g))
+        keys = tuple(k for k in left if worst in k)
+        out.append(Blame(gpu=worst, keys=keys))
+        left = [k for k in left if k not in keys]
+        every = [k for k in every if k not in keys]
+    return [*out, *(Blame(gpu=None, keys=(key,)) for key in left)]
