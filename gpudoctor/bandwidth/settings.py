@@ -1,14 +1,14 @@
 """Which NCCL settings this site has, and how a child is given an environment without one of them.
 
 NCCL puts the lines of its files into the environment without overwriting what is there (src/misc/param.cc), so a value in
-the child's environment beats both files (neutral.py).
+the child's environment beats both files (nccl_defaults.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gpudoctor.bandwidth.neutral import CONF_FILE, NoValue, neutral, numbers
+from gpudoctor.nccl_defaults import CONF_FILE, NoValue, neutral, numbers
 from gpudoctor.checkers.nccl_env import level_of, strtol
 from gpudoctor.facts.system import Setting, Settings
 from gpudoctor.model import Evidence
