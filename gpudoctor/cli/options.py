@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from gpudoctor.cli.output import FORMATS, SUFFIXES, Output, OutputFile
+from gpudoctor.cli.output import FORMATS, SUFFIXES, Output, OutputFile, can_write
 
 C = TypeVar("C", bound=Callable[..., Any])
 LOOK_S = 60.0  # a look at this host
@@ -32,6 +32,7 @@ def report_options(
             suffix = os.path.splitext(path)[1].lower()
             if suffix not in suffixes:
                 raise click.BadParameter(f"{path}: the suffix chooses the format, one of {' '.join(suffixes)}")
+            can_write(suffixes[suffix])
             out.append(OutputFile(path, suffixes[suffix]))
         return tuple(out)
 
@@ -69,7 +70,14 @@ def report_options(
 
 def format_option(command: C) -> C:
     """--format of a report."""
-    return click.option("--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True)(command)
+
+    def known(ctx: click.Context, param: click.Parameter, value: str) -> str:
+        can_write(value)
+        return value
+
+    return click.option(
+        "--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True, callback=known
+    )(command)
 
 
 def text_or_json(command: C) -> C:

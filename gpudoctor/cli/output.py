@@ -11,8 +11,8 @@ import click
 from gpudoctor.discover import Plugins
 from gpudoctor.model import Report
 
-FORMATS = ("text", "json", "junit", "prometheus", "nagios")
-SUFFIXES = {".json": "json", ".txt": "text", ".xml": "junit", ".prom": "prometheus"}
+FORMATS = ("text", "json", "junit", "prometheus", "nagios", "html")
+SUFFIXES = {".json": "json", ".txt": "text", ".xml": "junit", ".prom": "prometheus", ".html": "html"}
 
 
 class OutputFile(NamedTuple):
@@ -47,6 +47,15 @@ def unicode_wanted() -> bool:
     return "utf" in (sys.stdout.encoding or "").lower()
 
 
+def can_write(format_: str) -> None:
+    """Said before anything is looked at: a minute's look that ends without its page would be lost."""
+    if format_ == "html":
+        from importlib.util import find_spec
+
+        if find_spec("jinja2") is None:
+            raise click.UsageError(f"html needs jinja2, which is not installed: {sys.executable} -m pip install 'jinja2>=3.1'")
+
+
 def render(
     report: Report,
     plugins: Plugins,
@@ -55,7 +64,9 @@ def render(
     colour: bool = False,
     wide: bool = True,
     extra: dict[str, Any] | None = None,
+    line: str | None = None,
 ) -> str:
+    """line: a command's own verdict line, which a page then begins with."""
     if format_ == "json":
         from gpudoctor.report import jsonout
 
@@ -72,6 +83,12 @@ def render(
         from gpudoctor.report import nagios
 
         return nagios.render(report)
+    if format_ == "html":
+        from gpudoctor.report import html
+
+        word, _, sentence = (line or "").removeprefix("gpudoctor: ").partition(" ")
+        page = html.render(report, (word, sentence) if line is not None else None, extra)
+        return page if wide else page.encode("ascii", "xmlcharrefreplace").decode()
     from gpudoctor.report import text
 
     return text.render(report, verbose=verbose, colour=colour, unicode=wide)
@@ -88,23 +105,26 @@ def write(
 
     extra: a command's own key of the JSON. page: its own text for the screen, for a file, and the verdict line.
     """
+    line = page[2] if page is not None else None
     for file in output.files:
         text_here = page is not None and file.format == "text"
         content = (
             page[1]
             if page is not None and text_here
-            else render(report, plugins, file.format, output.verbose, extra=extra)
+            else render(report, plugins, file.format, output.verbose, extra=extra, line=line)
         )
         replace_file(file.path, content)
     if (output.files or output.quiet) and output.format != "nagios":  # which is one line in any case
         from gpudoctor.report import text
 
-        sys.stdout.write((page[2] if page is not None else text.verdict_line(report)) + "\n")
+        sys.stdout.write((line if line is not None else text.verdict_line(report)) + "\n")
         return
     if page is not None and output.format == "text":
         sys.stdout.write(page[0])
         return
-    sys.stdout.write(render(report, plugins, output.format, output.verbose, colour_wanted(), unicode_wanted(), extra))
+    sys.stdout.write(
+        render(report, plugins, output.format, output.verbose, colour_wanted(), unicode_wanted(), extra, line)
+    )
 
 
 def replace_file(path: str, content: str) -> None:

@@ -24,7 +24,7 @@ def block(group: list[Diagnosis], style: Style) -> list[str]:
     lines += _seen(finding.evidence, style)
     for other in group[1:]:
         lines += labelled("Same", f"{subject(other.finding)}: {other.finding.message}", style)
-    also = _also([e for d in group for e in (*d.explains, *d.alike)])
+    also = effects([e for d in group for e in (*d.explains, *d.alike)])
     if also:
         lines += labelled("Also", also, style)
     lines += _fix(finding.remediation, style)
@@ -52,10 +52,10 @@ def _seen(evidence: tuple[Evidence, ...], style: Style) -> list[str]:
     return lines
 
 
-def _also(effects: Iterable[Finding]) -> str:
+def effects(findings: Iterable[Finding]) -> str:
     """`no-nvlink-path (3 pairs), path-sys (pair 0-1)`."""
     by_slug: dict[str, list[str]] = {}
-    for effect in effects:
+    for effect in findings:
         by_slug.setdefault(effect.slug, []).append(effect.subject)
     words = []
     for slug, subjects in by_slug.items():

@@ -18,7 +18,7 @@ from gpudoctor.report.hang import view as hang
 from gpudoctor.report.layout import MARK, Style, counted, hanging, listed
 from gpudoctor.report.nccl import view as nccl_view
 from gpudoctor.report.not_read import not_read
-from gpudoctor.report.topology import cell, view
+from gpudoctor.report.topology import cell, link, view
 
 _INDENT = " " * 9
 MAX_NOTES = 12
@@ -182,9 +182,7 @@ def _healthy_words(report: Report) -> str:
         if len(kinds) == 1:
             words.append(f"{'Every pair' if len(pairs) > 1 else 'The pair is'} {kinds.pop()}")
         gpus = store.get(Gpus) or ()  # type: ignore[attr-defined]
-        from gpudoctor.report.topology import _link
-
-        links = {_link(g) for g in gpus}
+        links = {link(g) for g in gpus}
         if len(links) == 1 and None not in links and " of " not in str(next(iter(links))):
             words.append(f"every link {links.pop()}" if len(gpus) > 1 else f"the link is {links.pop()}")
     text = ", ".join(words)

@@ -19,10 +19,10 @@ def view(store: FactStore, style: Style) -> list[str]:
     gpus = [g for g in store.get(Gpus) or () if g.index is not None]
     pairs = [p for p in store.get(Pairs) or () if p.path is not None]
     lines: list[str] = []
-    lines += _pairs(pairs, style)
+    lines += pairs_view(pairs, style)
     lines += _per_gpu("NUMA", gpus, _numa, style)
-    lines += _per_gpu("PCIe", gpus, _link, style)
-    lines += _nics(store.get(Nics), gpus, style)
+    lines += _per_gpu("PCIe", gpus, link, style)
+    lines += _nics(store.get(Nics), style)
     return lines
 
 
@@ -34,7 +34,8 @@ def cell(pair: Pair | None) -> str:
     return pair.path + ("*" if pair.pcie_only else "")
 
 
-def _pairs(pairs: list[Pair], style: Style) -> list[str]:
+def pairs_view(pairs: list[Pair], style: Style) -> list[str]:
+    """One line where all are alike, a matrix where it fits the width, a list else."""
     if not pairs:
         return []
     kinds = list(dict.fromkeys(cell(p) for p in pairs))
@@ -71,7 +72,7 @@ def _numa(gpu: Gpu) -> str | None:
     return f"{node} (CPUs {gpu.cpu_affinity})" if gpu.cpu_affinity else node
 
 
-def _link(gpu: Gpu) -> str | None:
+def link(gpu: Gpu) -> str | None:
     if gpu.width is None and gpu.speed_gts is None:
         return None
     now = f"{_generation(gpu.speed_gts)} x{gpu.width if gpu.width is not None else '?'}"
@@ -98,7 +99,13 @@ def _per_gpu(title: str, gpus: list[Gpu], what: object, style: Style) -> list[st
     return lines
 
 
-def _nics(nics: Nics | None, gpus: list[Gpu], style: Style) -> list[str]:
+def _nics(nics: Nics | None, style: Style) -> list[str]:
+    words = nearest(nics)
+    return hanging(f"{'NICs':<{_COLUMN}}", " " * _COLUMN, listed(words, style), style) if words else []
+
+
+def nearest(nics: Nics | None) -> list[str]:
+    """`GPU0 mlx5_0 PIX`: each GPU's nearest adapters and how near they are."""
     if nics is None or not nics.paths:
         return []
     devices = {n.name: n.device or n.name for n in nics}
@@ -109,7 +116,7 @@ def _nics(nics: Nics | None, gpus: list[Gpu], style: Style) -> list[str]:
         best = min(own, key=lambda p: PATHS.index(p.path)).path
         near = [devices.get(p.nic, p.nic) for p in own if p.path == best]
         words.append(f"GPU{index} {_few(near)} {best}")
-    return hanging(f"{'NICs':<{_COLUMN}}", " " * _COLUMN, listed(words, style), style)
+    return words
 
 
 def _few(names: Iterable[str]) -> str:
