@@ -18,6 +18,7 @@ COMMANDS = {
     "gate": ("gpudoctor.cli.gate", "Say in one line whether this node may be used, by a policy."),
     "facts": ("gpudoctor.cli.facts", "Show only what was read: GPUs, paths, links, NICs."),
     "capture": ("gpudoctor.cli.capture", "Record this host as a snapshot, private details replaced."),
+    "diff": ("gpudoctor.cli.diff", "Say what changed between two snapshots, nodes or reports."),
     "checks": ("gpudoctor.cli.checks", "List every cause gpudoctor can name."),
     "explain": ("gpudoctor.cli.explain", "Explain one cause: reasoning, evidence, thresholds, remedy."),
 }

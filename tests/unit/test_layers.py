@@ -33,7 +33,8 @@ MAY = {
     "engine": ("ground", "facts", "checkers"),
     "judge": ("ground", "facts", "ingest", "engine", "correlate"),
     "policy": ("ground", "facts", "read", "ingest", "engine", "correlate", "judge"),
-    "report": ("ground", "facts", "read", "hang", "expect", "checkers", "engine"),
+    "diff": ("ground", "facts", "read", "correlate"),
+    "report": ("ground", "facts", "read", "hang", "expect", "checkers", "engine", "diff"),
     "bandwidth": ("ground", "facts", "read", "collect", "ingest", "expect", "checkers", "engine", "judge"),
 }
 EXCEPTIONS = {
@@ -42,7 +43,7 @@ EXCEPTIONS = {
     ("gpudoctor.read.team", "marshal"),  # between a process and its own children, never from a file
 }
 
-PURE = ("facts", "checkers", "correlate", "expect", "hang", "parsers")
+PURE = ("facts", "checkers", "correlate", "diff", "expect", "hang", "parsers")
 PURE_MODULES = tuple(n for n in GROUND if n != "shipped")
 OUTSIDE_WORLD = ("subprocess", "os", "time", "socket", "pathlib", "shutil", "tempfile", "signal", "ctypes", "urllib", "http")
 CHILDREN_ONLY = ("torch", "pynvml", "pyudev")

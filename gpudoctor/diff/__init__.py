@@ -1,0 +1,1 @@
+"""Two looks at hosts to what changed between them, in words."""
