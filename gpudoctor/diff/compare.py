@@ -57,7 +57,7 @@ def compare(a: Side, b: Side, mode: str | None = None) -> Comparison:
             missing += notes.missing()
             same = False
             continue
-        if _recording(one) == _recording(other):  # equal to the last reading: nothing can have changed, idle or not
+        if _recording(one) == _recording(other) and a.results == b.results:  # equal to the last reading: nothing can have changed, idle or not
             compared.update(dict.fromkeys(k.label for k in COMPARED if k in one))
             continue
         same = False

@@ -17,6 +17,8 @@ SPREAD = Threshold(
     "change of a measured bandwidth, more than", 100 * (TELLING - 1), "%", "our choice: two runs of one healthy host differ by so much", "2026-11"
 )
 
+_KINDS = ("P2P", "SHM", "NET")  # transports within a host, fastest first
+
 
 def xids(seats: Seats, a: KernelLog, b: KernelLog, notes: Notes) -> None:
     """More of one kind is new trouble; fewer is a log that was cut or a host that was started anew."""
@@ -135,8 +137,9 @@ def _comm(one: NcclComm, other: NcclComm, name: str, notes: Notes) -> None:
         before, after = getattr(one, field), getattr(other, field)
         if notes.both(f"{name}: {words}", "", before, after) and before != after:
             fewer = field == "channels" and after < before
+            direction = OTHER if field != "channels" else WORSE if fewer else BETTER
             notes.change(
-                "nccl", "host", f"{name}: {words} {before} -> {after}", before=str(before), after=str(after), direction=WORSE if fewer else OTHER,
+                "nccl", "host", f"{name}: {words} {before} -> {after}", before=str(before), after=str(after), direction=direction,
                 severity=WARNING if fewer else NOTE, evidence=spots(field, one, other),
             )  # fmt: skip
     ways = [{(t.a, t.b): kind_of(t.via) for t in c.transports} for c in (one, other)]
@@ -145,11 +148,12 @@ def _comm(one: NcclComm, other: NcclComm, name: str, notes: Notes) -> None:
         if ways[0][pair] != ways[1][pair]:
             moved.setdefault((ways[0][pair], ways[1][pair]), []).append(f"{pair[0]}-{pair[1]}")
     for (before, after), pairs in moved.items():
-        worse = before.startswith("P2P") and not after.startswith("P2P") or before.startswith("SHM") and after.startswith("NET")
+        ranks = [_KINDS.index(way[:3]) if way[:3] in _KINDS else len(_KINDS) for way in (before, after)]
+        worse, better = ranks[1] > ranks[0], ranks[1] < ranks[0]
         which = f"ranks {pairs[0]}" if len(pairs) == 1 else f"{len(pairs)} pairs of ranks ({', '.join(pairs[:4])}{', …' if len(pairs) > 4 else ''})"
         notes.change(
             "transport", f"pair:{pairs[0]}" if len(pairs) == 1 else "host", f"{name}: {which}: {before} -> {after}", before=before, after=after,
-            direction=WORSE if worse else OTHER, severity=WARNING if worse else NOTE, evidence=spots("transports", one, other),
+            direction=WORSE if worse else BETTER if better else OTHER, severity=WARNING if worse else NOTE, evidence=spots("transports", one, other),
         )  # fmt: skip
     if one.failure != other.failure:
         notes.change(

@@ -77,7 +77,7 @@ def grouped(facts: Iterable[Change], findings: Iterable[Change], seats: Seats, s
     taken: set[int] = set()
     for row in TABLE:
         for cause in rest:
-            if cause.kind != row.cause or id(cause) in taken:
+            if cause.kind != row.cause:
                 continue
             for effect in rest:
                 if effect is cause or id(effect) in taken or id(effect) in held:
