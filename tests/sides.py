@@ -18,6 +18,7 @@ from gpudoctor.facts.topology import Nic, Nics, NvLink, NvLinks, Pair
 from gpudoctor.model import ERROR, FOUND, OK, CheckResult, Finding
 from tests.support import HERE
 
+REDIRECT, VALID = {"SrcValid": True, "ReqRedir": True}, {"SrcValid": True, "ReqRedir": False}
 BDF = ("0000:41:00.0", "0000:61:00.0", "0000:81:00.0", "0000:a1:00.0")
 
 

@@ -31,6 +31,8 @@ from gpudoctor.facts.system import (
 from gpudoctor.facts.topology import Nics, NvLinkGpu, NvLinks, Pairs
 from gpudoctor.model import ERROR, WARNING
 from tests.sides import (
+    REDIRECT,
+    VALID,
     comm,
     diff,
     driver,
@@ -48,8 +50,6 @@ from tests.sides import (
     xids,
 )
 from tests.support import HERE
-
-REDIRECT, VALID = {"SrcValid": True, "ReqRedir": True}, {"SrcValid": True, "ReqRedir": False}
 
 # what it is: A, B, the sentence from A to B, the sentence back
 CHANGES = {

@@ -17,6 +17,8 @@ from gpudoctor.facts.topology import Nic, NicPath, Nics, Pairs
 from gpudoctor.model import ERROR, NOTE, SKIPPED, WARNING, Diagnosis, Finding
 from tests.sides import (
     BDF,
+    REDIRECT,
+    VALID,
     bridge,
     diff,
     driver,
