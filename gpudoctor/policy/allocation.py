@@ -56,7 +56,8 @@ def allocation(words: str | None, gpus: Gpus | None, variable: str = "SLURM_JOB_
         return Allocation(told_by=f"{variable}={words}")
     wanted = _wanted(words)
     listed = [g for g in gpus.listed if g.index is not None]
-    if not wanted or len(wanted) == len(listed):
+    # A driver that lists none did not answer: that is for the check to say, and no GPU is known to be absent.
+    if not wanted or not listed or len(wanted) == len(listed):
         return Allocation(told_by=f"{variable}={words}" if wanted else "")
     ours: set[int] = set()
     absent = []

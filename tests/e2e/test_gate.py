@@ -114,6 +114,7 @@ def test_accepted_until_a_day(policy: Any) -> None:
 def test_only_the_jobs_gpus_hold_it_back() -> None:
     assert gate(BOARD, env={"SLURM_JOB_GPUS": "0,1"}).returncode == 0
     assert gate(BOARD, env={"SLURM_JOB_GPUS": "0,2"}).returncode == 1
+    assert gate(HANGS, env={"SLURM_JOB_GPUS": "0,2"}).returncode == 3, "a driver that hangs has lost no GPU"
     gone = gate(BOARD, env={"SLURM_JOB_GPUS": "0,7"})
     assert gone.returncode == 1 and "gpu:7 (not in the driver's list, policy wants GPU 7 (SLURM_JOB_GPUS=0,7))" in line(
         gone

@@ -320,6 +320,11 @@ def test_the_jobs_gpus() -> None:
     assert said.status == BROKEN and said.subject == "gpu:9" and said.wants == "GPU 9 (SLURM_JOB_GPUS=2,9)"
 
 
+def test_a_driver_that_does_not_answer_misses_no_gpu() -> None:
+    bus = Gpus(tuple(Gpu(bdf=f"0000:4{n}:00.0", origin=HERE) for n in range(8)))
+    assert (allocation("4,5", bus).ours, allocation("4,5", bus).outcomes) == (None, ())
+
+
 def test_numbers_of_mig_instances_are_no_gpus() -> None:
     off, on = (Gpus(tuple(gpu(n, mig_mode=mode) for n in range(2))) for mode in ("disabled", "enabled"))
     assert allocation("9", off).absent == ("9",)
