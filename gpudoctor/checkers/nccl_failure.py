@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
+from gpudoctor.checkers.ecc_remap import ECC_REMAP
 from gpudoctor.checkers.fabric import FABRIC
 from gpudoctor.checkers.memlock import MEMLOCK
 from gpudoctor.checkers.nccl_causes import (
@@ -18,6 +19,7 @@ from gpudoctor.checkers.nccl_causes import (
 )
 from gpudoctor.checkers.nccl_env import NCCL_ENV
 from gpudoctor.checkers.nccl_view import bdf_of, who
+from gpudoctor.checkers.nvlink_errors import ERRORS as NVLINK_ERRORS
 from gpudoctor.checkers.p2p import UNSUPPORTED
 from gpudoctor.checkers.shm import SHM
 from gpudoctor.checkers.version_mismatch import VERSION_MISMATCH
@@ -26,7 +28,7 @@ from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage
 from gpudoctor.facts.nccl_join import root
 from gpudoctor.facts.store import FactView
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, Cause, Evidence, Finding, Step
-from gpudoctor.nccl_messages import HARMLESS, PEER, family
+from gpudoctor.nccl_messages import ECHO, HARMLESS, PEER, family
 
 _OWN = (NO_INTERFACE, DUPLICATE_GPU, RANK_MISMATCH, PEER_DIED, NETWORK_ERROR, CUDA_ERROR)
 _MOST_RANKS = 1 << 17  # a larger number is a mangled line
@@ -36,6 +38,9 @@ _LESS_SURE = {
     "wrong-magic": POSSIBLE,
     "torch-cuda": POSSIBLE,
     "torch-remote": POSSIBLE,
+    "torch-system": POSSIBLE,
+    "torch-internal": POSSIBLE,
+    "torch-usage": POSSIBLE,
     "shm-cuda": LIKELY,
     "truncated": LIKELY,
 }
@@ -60,6 +65,23 @@ _COMMANDS: dict[str, tuple[Step, ...]] = {
 }  # fmt: skip
 
 
+# Completion status of an RDMA work request (enum ibv_wc_status of libibverbs).
+_OTHER_STATUS = "the adapter gave up on a transfer."
+_STATUS = {
+    "1": "a message was longer than the buffer it was sent to: the ranks disagree on sizes or settings.",
+    "2": "the queue was used in a way that the adapter refuses.",
+    "4": "this side's memory could not be reached: a GPU buffer whose mapping is gone or not allowed (GPUDirect RDMA, ACS, IOMMU).",
+    "9": "the peer's adapter refused the request: its buffer is shorter or not open for it (ranks that disagree, or GPUDirect RDMA).",
+    "10": "the peer's memory could not be reached: its mapping is gone or not allowed (GPUDirect RDMA, ACS, IOMMU there).",
+    "11": "the peer's adapter could not carry it out: look for an error on that host (GPUDirect RDMA, ACS, IOMMU).",
+    "12": "no answer came after all retries: cable, switch, routing, wrong GID, lossy RoCE, or the peer died.",
+    "13": "the receiver was not ready again and again: it died or hangs.",
+    "19": "a fatal error of the adapter: look at dmesg.",
+    "20": "the peer did not answer in time.",
+    "21": "a general error of the adapter: look at its firmware and at dmesg.",
+}
+
+
 class NcclFailure(BaseChecker):
     """One finding for each cause, with the ranks that named it; echoes of other ranks are told with it."""
 
@@ -73,6 +95,8 @@ class NcclFailure(BaseChecker):
         VERSION_MISMATCH,
         GPU_NOT_VISIBLE,
         NCCL_ENV,
+        ECC_REMAP,
+        NVLINK_ERRORS,
     )
     needs = (Nccl,)
 
@@ -150,6 +174,9 @@ def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessa
     ranks = sorted({r for m in same if (r := _rank(m, job)) is not None})
     env = {name: value for c in job for name, value in c.env.items()}
     words = [_what(first, rank, known.meaning if known else first.text)]
+    unknown = _unknown(first, job)
+    if unknown is not None:
+        words.append(f"NCCL's own words in the input are `{unknown.text[:160]}`.")
     if slug == NO_INTERFACE.slug and "NCCL_SOCKET_IFNAME" in env:
         words.append(f"NCCL_SOCKET_IFNAME is set to {env['NCCL_SOCKET_IFNAME']}, and no interface of that name is up here.")
     if len(ranks) > 1:
@@ -161,7 +188,7 @@ def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessa
     subject = _subject(first, rank, job)
     if slug == PEER_DIED.slug and subject.startswith("rank:"):
         words.append(f"Rank {subject[5:]} is the one without a complaint of its own: look at its log.")
-    evidence: list[Evidence] = [first.at("text")]
+    evidence: list[Evidence] = [first.at("text"), *((unknown.at("text"),) if unknown is not None else ())]
     evidence += [m.at("text") for m in same if m is not first][:3]
     evidence += [m.at("text") for m in echoes][:3]
     steps = _COMMANDS.get(slug, ())
@@ -186,12 +213,24 @@ def _what(first: NcclMessage, rank: int | None, meaning: str) -> str:
     if first.family == "duplicate-gpu" and "other" in fields:
         return f"Ranks {fields['rank']} and {fields['other']} use the same GPU ({bdf_of(fields['bus'].lower()) or fields['bus']}). {meaning}"
     if first.family == "ib-completion":
-        return f"{said.capitalize()} got completion status {fields['status']} from its RDMA adapter{' for peer ' + fields['peer'] if 'peer' in fields else ''}. {meaning}"
+        peer = f" for peer {fields['peer']}" if "peer" in fields else ""
+        status = fields.get("status", "")
+        return f"{said.capitalize()} got completion status {status or '(cut off)'} from its RDMA adapter{peer}: {_STATUS.get(status, _OTHER_STATUS)}"
+    if first.level == "INFO" and first.family.startswith("torch-"):
+        return f"{said.capitalize()} failed ({first.text}). {meaning}"
     if first.family == "version-of-ranks" and "local" in fields:
         return f"{said.capitalize()} runs NCCL {fields['local']}, its peer {fields['remote']}. {meaning}"
     if fields.get("error"):
         return f"{said.capitalize()} failed{place}: CUDA says '{fields['error']}'. {meaning}"
     return f"{said.capitalize()} failed{place}: {meaning}"
+
+
+def _unknown(first: NcclMessage, job: list[NcclComm]) -> NcclMessage | None:
+    """NCCL's own first warning that no family knows, where only the result of the call is known."""
+    if not first.family.startswith("torch-"):
+        return None
+    own = [m for c in job for m in c.messages if m.level in ("WARN", "TEXT") and (m.family == "unknown" or m.tier == ECHO) and m.slug is None]
+    return min(own, key=lambda m: (m.family != "unknown", m.source, m.line), default=None)
 
 
 def _subject(first: NcclMessage, rank: int | None, job: list[NcclComm]) -> str:

@@ -140,7 +140,7 @@ def _comm(group: _Group, counts: Mapping[tuple[int, str], int]) -> NcclComm:
             env.setdefault(name, value)
     messages = tuple(sorted(group.messages, key=lambda m: (m.source, m.line)))
     first = root(messages)
-    told = [m for m in messages if m.tier != HARMLESS or m.level == "WARN"]
+    told = [m for m in messages if m.level == "WARN" or m.tier != HARMLESS and not (m.level == "INFO" and m.family.startswith("torch-"))]
     source = procs[0].source if procs else messages[0].source
     return NcclComm(
         source=source,

@@ -16,6 +16,9 @@ MAX_MESSAGES = 5000  # of one tier: each rank's echo is kept, and none of them t
 # Lines of level INFO whose words may be a family's; others are never complaints.
 INFO_TELLS = frozenset((b"P2P i", b"Could", b"peer ", b"ncclM", b"Call ", b"socke", b"Faile", b"cuMem", b"Mism", b"NVLin"))
 
+# How the lines begin that show what a call gave back.
+RESULT_TELLS = frozenset((b"group", b"enque", b"misc/", b"init."))
+
 
 def evidence(source: str, spot: tuple[int, str]) -> Evidence:
     return Evidence(source, f"line {spot[0]}" if spot[0] else "version line", spot[1][:240])

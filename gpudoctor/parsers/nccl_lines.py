@@ -12,7 +12,7 @@ from functools import partial
 
 from gpudoctor.facts.nccl import Diagnostic, Nccl, kind_of
 from gpudoctor.parsers import nccl_figures, nccl_process
-from gpudoctor.parsers.nccl_complaints import INFO_TELLS, Complaints, Where, evidence
+from gpudoctor.parsers.nccl_complaints import INFO_TELLS, RESULT_TELLS, Complaints, Where, evidence
 from gpudoctor.parsers.nccl_figures import figures
 from gpudoctor.parsers.nccl_process import Seen, gdr, version_in
 from gpudoctor.parsers.nccl_state import Comm, Pairs, Proc
@@ -20,10 +20,11 @@ from gpudoctor.read.nccl_cut import SILENT
 
 MAX_PROCS = 20_000
 
-_WHO = re.compile(rb"(?:^|[\s>:\]|)])([A-Za-z0-9_][\w.-]*):(\d+)(?::(\d+))?(?: \[(-?\d+)\])? *$")
+_WHO = re.compile(rb"(?:^|[\s>:\]|)*`\"'])([A-Za-z0-9_][\w.-]*):(\d+)(?::(\d+))?(?: \[(-?\d+)\])? *$")
 _ONLY_DEV = re.compile(rb"(?:^|\s)\[(-?\d+)\] *$")
-# The part of a WARN or ATTN prefix behind the device: `transport/net.cc:12 (netInit) `.
-_SOURCE = re.compile(rb" ?([\w./+-]+\.(?:cc|h|cu|c|cpp)):\d+(?: \([^)]*\))? *$")
+# The part of a WARN or ATTN prefix behind the device: `transport/net.cc:12 (netInit) `, a plug-in's `ofi_process_cq:12 `,
+# and the marks of a paste that makes NCCL's words bold.
+_SOURCE = re.compile(rb"(?: ?([\w./+-]+\.(?:cc|h|cu|c|cpp))|(?<=\]) ([A-Za-z_]\w*)):\d+(?: \([^)]*\))? *[*_`]{0,3}$")
 _VIA = re.compile(
     rb"(?:[\d/]* ?: *)? *(\d+)\[([0-9a-f]+)\] -> (\d+)\[([0-9a-f]+)\] (?:\[(send|receive)\] )?via "
     rb"(P2P/(?:direct pointer|indirect/\d+\[[0-9a-f]+\]|IPC|CUMEM|MNNVL)(?:/(?:read|CE))*"
@@ -33,6 +34,8 @@ _VIA = re.compile(
 )
 # The same before a transport that is known already.
 _PAIR = re.compile(rb"Channel [\d/]* ?: *(\d+)\[([0-9a-f]+)\] -> (\d+)\[([0-9a-f]+)\](?: \[(send|receive)\])?")
+# What NCCL gave back to its caller. Deeper in the stack a result may be one that it goes on without.
+_RESULT = re.compile(rb"(?:(?:misc/)?(?:group|enqueue)\.cc:\d+ -> [1-6](?: \[Async thread\])?|init\.cc:\d+ -> [1-6] \[Async thread\])[ \r]*\n")
 _RING = re.compile(rb"Channel 00/(\d+) : +\d+[ \d.]*\r?\n")
 _COMM = re.compile(
     rb"(?:\[Rank \d+\] )?(?:\w+ )?comm (0x[0-9a-f]+|[0-9a-f]{6,}) (?:parent 0x[0-9a-f]+ )?(?:(?:splitCount|childCount) -?\d+ )?(?:color -?\d+ key -?\d+ )?"
@@ -124,6 +127,8 @@ class NcclLog:
             gdr(proc, message, self.seen, where)
             self.complaints.hear("INFO", proc, dev, None, message, where)
         elif b"Cuda failure" in message or b"not visible, assuming" in message:
+            self.complaints.hear("INFO", proc, dev, None, message, where)
+        elif key in RESULT_TELLS and _RESULT.match(message):
             self.complaints.hear("INFO", proc, dev, None, message, where)
 
     def _identify(self, before: bytes) -> tuple[Proc, int | None]:
@@ -222,7 +227,7 @@ class NcclLog:
         file = None
         found = _SOURCE.search(before)
         if found is not None:
-            file = found[1].decode("ascii", "replace")
+            file = (found[1] or found[2]).decode("ascii", "replace")
             before = before[: found.start()]
         proc, dev = self._identify(before + b" ") if before not in self._who else self._who[before]
         self.complaints.hear(message[:4].decode().strip(), proc, dev, file, message[5:], where)

@@ -252,7 +252,7 @@ FORMATS: tuple[Format, ...] = (
             "watchdog thread terminated", "watchdog got stuck", "monitoredBarrier", "store_based_barrier_key", "store based barrier",
             "didn't join collective", "didn't finish collective", "lagging ranks", "exitcode ", "clients joined",
         ),
-        r"WorkNCCL\(|Watchdog caught|ProcessGroupNCCL|NCCL work: |watchdog at work|last enqueued work|watchdog thread terminated"
+        r"WorkNCCL\(|Watchdog caught|ProcessGroupNCCL(?!\.cpp:\d+, )|NCCL work: |watchdog at work|last enqueued work|watchdog thread terminated"
         r"|watchdog got stuck|failed to pass monitoredBarrier|store_based_barrier_key|store based barrier|didn't (?:join|finish) collective"
         r"|lagging ranks|clients joined|^\s*exitcode\s{1,8}:\s",
         around=(6, 24),
@@ -281,13 +281,17 @@ FORMATS: tuple[Format, ...] = (
             "shared memory segment", "NVLink SHARP", "Fabric Manager or NVSwitches", "peer access is not supported", "Mismatched NCCL version",
             "Got completion ", "ncclUnhandledCudaError", "ncclRemoteError", "unhandled cuda error", "system not yet initialized", "Cuda failure ",
             "onnection closed by remote peer", "socketStartConnect", "socketPollConnect", "socketProgress", "Net : Connect to ", "Call to ibv_",
-            "ncclSystemError", "ncclInternalError", "No CUDA GPUs are available", "no kernel image is available",
+            "ncclSystemError", "ncclInternalError", "No CUDA GPUs are available", "no kernel image is available", "ncclInvalidUsage",
+            "NCCL error", "NCCL operation", "unhandled system error", "essage truncated", "collective mismatch", "Mismatched collective",
+            " bytes instead of ", "Unable to load NCCL", "libnccl.so", "Socket recv failed while polling",
         ),
         r"no socket interface found|Duplicate GPU detected|using the same GPU|invalid device ordinal|failed to extend /dev/shm|shared memory segment"
         r"|NVLink SHARP|Fabric Manager or NVSwitches|peer access is not supported|Mismatched NCCL version|Got completion |ncclUnhandledCudaError"
         r"|ncclRemoteError|unhandled cuda error|system not yet initialized|Cuda failure |onnection closed by remote peer|socketStartConnect|socketPollConnect"
         r"|socketProgress|Net : Connect to |Call to ibv_|ncclSystemError"
-        r"|ncclInternalError|No CUDA GPUs are available|no kernel image is available",
+        r"|ncclInternalError|No CUDA GPUs are available|no kernel image is available|ncclInvalidUsage|unhandled system error|NCCL error(?: in|: )"
+        r"|NCCL operation \w+.{0,200}failed|essage truncated ?: receiv|collective mismatch error|Mismatched collective detected"
+        r"|receiv(?:ed|ing) \d+ bytes instead of \d|Unable to load NCCL library|libnccl\.so[.\d]*: cannot open|Socket recv failed while polling",
     ),
     Format(
         "kernel-log",

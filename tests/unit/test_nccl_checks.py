@@ -292,3 +292,49 @@ def test_a_flood_of_echoes_does_not_drown_the_cause() -> None:
     flood = "".join(f"h:{n}:1 [0] a.cc:1 NCCL WARN socketProgress: Connection closed by remote peer x<1>\n" for n in range(1, 5600))
     found = say(flood + "h:9999:1 [0] a.cc:1 NCCL WARN Cuda failure 'out of memory'\n")
     assert set(found) == {"cuda-error"}
+
+
+@pytest.mark.parametrize(
+    ("text", "slug"),
+    [
+        ("RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)", "network-error"),
+        ("RuntimeError: NCCL error in: ../c10d/ProcessGroupNCCL.cpp:825, internal error, NCCL version 2.9.9", "peer-died"),
+        ("[rank1]: ncclInvalidUsage: This usually reflects invalid usage of NCCL library.", "rank-mismatch"),
+        ("NCCL operation ncclGroupEnd() failed: unhandled cuda error", "cuda-error"),
+    ],
+)
+def test_a_run_that_ended_is_never_in_order_even_where_nothing_names_the_cause(text: str, slug: str) -> None:
+    found = say(text + "\n")
+    assert set(found) == {slug} and found[slug].severity == "error" and found[slug].confidence == "possible"
+
+
+def test_the_result_of_a_call_counts_where_no_line_names_the_cause_and_its_own_words_are_quoted() -> None:
+    text = "h:1:2 [0] misc/odd.cc:9 NCCL WARN The flux is inverted\nh:1:2 [0] NCCL INFO misc/odd.cc:12 -> 2\n"
+    assert say(text) == {}  # one that NCCL may go on without
+    found = say(text + "h:1:1 [0] NCCL INFO group.cc:75 -> 2 [Async thread]\n")["network-error"]
+    assert "`The flux is inverted`" in found.message and found.confidence == "possible"
+    # A cause that is named stays the cause, and 7 is no failure.
+    named = "h:1:2 [0] misc/socket.cc:9 NCCL WARN Bootstrap : no socket interface found\nh:1:1 [0] NCCL INFO group.cc:75 -> 3 [Async thread]\n"
+    assert set(say(named)) == {"no-interface"}
+    assert say("h:1:1 [0] NCCL INFO group.cc:75 -> 7\nh:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda13.0\n") == {}
+
+
+def test_a_plugin_that_names_a_function_and_a_bold_line_keep_their_process() -> None:
+    from gpudoctor.facts.nccl import NcclMessage
+
+    def message(text: str) -> NcclMessage:
+        return read(text).messages[0]
+
+    plugin = message("h:465:860 [3] ofi_process_cq:1033 NCCL WARN NET/OFI Request 0x7f completed with error. RC: 21. Error: unknown error\n")
+    assert (plugin.host, plugin.pid, plugin.dev, plugin.file) == ("h", 465, 3, "ofi_process_cq")
+    bold = message("**h1:2918:3333 [0] src/transport/net_socket.cc:200 NCCL WARN NET/Socket : message truncated : receiving 8 bytes instead of 4**\n")
+    assert (bold.host, bold.pid) == ("h1", 2918)
+    words = message("h1:2918:3333 [0] include/shm.h:28 **NCCL WARN Call to posix_fallocate failed : No space left on device**\n")
+    assert (words.host, words.pid, words.file) == ("h1", 2918, "include/shm.h")
+
+
+def test_each_completion_status_is_told_by_itself() -> None:
+    line = "h:1:2 [0] transport/net_ib.cc:9 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<5> with error {}, opcode 0, len 0, vendor err 81\n"
+    refused, silent = (say(line.format(n))["network-error"].message for n in (4, 12))
+    assert "memory could not be reached" in refused and "retries" not in refused
+    assert "after all retries" in silent and "memory" not in silent

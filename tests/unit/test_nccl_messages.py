@@ -113,3 +113,36 @@ def test_a_log_compressed_with_zstd(tmp_path: Path) -> None:
     cut = tmp_path / "cut.zst"
     cut.write_bytes((tmp_path / "nccl.log.zst").read_bytes()[:-40])
     assert report("check", "--from", str(cut))[0] in (0, 3)
+
+
+FIELD = [
+    ("truncated", "NET/Socket : message truncated : receiving 696320 bytes instead of 32768", None),
+    ("collective-mismatch", "NET/IB : req 0/1 tag 0 peer 10.0.0.6<58683> collective mismatch error, local size 496640 remote size 65536", None),
+    ("collective-mismatch", "Mismatched collective detected, please check your collective calls at and around rank 39. You can use", None),
+    ("refused", "socketStartConnect: Connect to 10.0.0.2<45763> failed : Software caused connection abort", None),
+    ("refused", "socketPollConnect poll() returned 1, no POLLOUT events", None),
+    ("ofi", "NET/OFI Request 0x7f2a44002d68 completed with error. RC: 21. Error: unknown error. Completed length: 0", None),
+    ("ofi", "NET/OFI Couldn't open AV. RC: -22, ERROR: Invalid argument", None),
+    ("harmless-plugin", "NET/OFI aws-ofi-nccl initialization failed", None),
+    ("cuda-ecc", "Cuda failure 214 'uncorrectable ECC error encountered'", "misc/strongstream.cc"),
+    ("cuda-nvlink", "Cuda failure 220 'uncorrectable NVLink error detected during the execution'", "enqueue.cc"),
+    ("cuda-start", "Cuda failure 'initialization error'", "init.cc"),
+    ("cuda-start", "Cuda failure 999 'unknown error'", None),
+    ("cuda-failure", "Cuda failure 1 'invalid argument'", "enqueue.cc"),
+    ("too-old-no-kernel", "Cuda failure 98 'invalid device function'", "enqueue.cc"),
+    ("driver-library", "Cuda failure 36 'API call is not supported in the installed CUDA driver'", "init.cc"),
+    ("no-library", "NCCL operation ncclGetUniqueId(&id) failed: Unable to load NCCL library. Multi-GPU collectives will not work.", None),
+    ("harmless-plugin", "NET/Plugin : Plugin load (libnccl-net.so) returned 2 : libnccl-net.so: cannot open shared object file", None),
+    ("torch-system", "NCCL operation ncclCommInitRank(&comm, nranks, id, rank) failed: unhandled system error (run with NCCL_DEBUG=INFO for details). Last NCCL warning(error) log entry (may be unrelated) 'socketTryAccept: Accept failed: Bad file descriptor'", None),
+    ("cuda-oom", "NCCL operation ncclCommInitRank failed: unhandled cuda error. Last NCCL warning(error) log entry (may be unrelated) 'Cuda failure 2 'out of memory''.", None),
+    ("torch-internal", "NCCL error in: ProcessGroupNCCL.cpp:825, internal error, NCCL version 2.9.9", None),
+    ("torch-usage", "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.", None),
+    ("torch-system", "group.cc:75 -> 2 [Async thread]", None),
+    ("follow-up", "Socket recv failed while polling for opId=0x7f4774cc9620", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "file"), FIELD)
+def test_wordings_of_reports_find_their_family(name: str, text: str, file: str | None) -> None:
+    found = classify(text + "\n", file)
+    assert found is not None and found[0].id == name
