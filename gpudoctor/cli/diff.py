@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpudoctor.discover import Plugins
 
 MAX_REPORT = 256 << 20  # bytes of a JSON report
+_MAX_NOTES = 4
 _FORMATS = {".json": "json", ".txt": "text"}
 
 
@@ -74,15 +75,14 @@ def command(
     ]
     comparison = replace(comparison, missing=tuple(dict.fromkeys((*unread, *comparison.missing))))
     verdict, status = diff.verdict_of(comparison)
-    seconds = time.monotonic() - started
+    seconds, notes = time.monotonic() - started, _notes(one, other)
     report = Report(
         source={"kind": "recorded", "paths": [a, b]}, hosts=other.stores, results=other.results, diagnoses=other.diagnoses,
-        missing=tuple(dict.fromkeys((*comparison.missing, *(m for s in (one, other) for m in s.missing if not m.needed and not m.hint)))),
-        verdict=verdict, exit_code=status, notes=_notes(one, other),
+        missing=comparison.missing, verdict=verdict, exit_code=status, notes=notes,
     )  # fmt: skip
     page = {
         "json": lambda colour, wide: jsonout.render(report, {"diff": diff.as_json(comparison, one, other)}),
-        "text": lambda colour, wide: diff.render(comparison, one, other, seconds, verbose, colour, wide),
+        "text": lambda colour, wide: diff.render(comparison, one, other, seconds, notes, verbose, colour, wide),
     }
     for path in files:
         replace_file(path, page[_FORMATS[os.path.splitext(path)[1].lower()]](False, True))
@@ -91,9 +91,15 @@ def command(
 
 
 def _notes(one: Side, other: Side) -> tuple[str, ...]:
-    if not one.saved:
-        return ()
-    return ("a JSON report holds no versions, settings and limits of the host: these were not compared; give snapshots to compare them",)
+    """What a reader should know of how the two were read: what befell only one of them, and what a report leaves out."""
+    out = []
+    if one.saved:
+        out.append("a JSON report holds no versions, settings and limits of the host, so these were not compared: give snapshots to compare them")
+    for name, side, others in (("A", one, other.missing), ("B", other, one.missing)):
+        alone = [m for m in side.missing if m not in others and not m.needed and not m.hint]
+        out += [f"{name}: {m.fact}: {m.reason}" for m in alone[:_MAX_NOTES]]
+        out += [f"{name}: and {len(alone) - _MAX_NOTES} more"] if len(alone) > _MAX_NOTES else []
+    return tuple(out)
 
 
 def _side(path: str, plugins: Plugins, timeout: float) -> Side:

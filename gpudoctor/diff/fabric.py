@@ -121,9 +121,9 @@ def _flipped(seats: Seats, gpu: int, up: bool, found: list[tuple[NvLink, NvLink]
     many = f" ({numbers})" if len(found) > 1 else ""
     subject = f"nvlink:{gpu}/{found[0][1].link}" if len(found) == 1 else seats.subject(gpu)
     notes.change(
-        "nvlink", subject, f"{what} {'came up' if up else 'went down'}{many}", before="down" if up else "up", after="up" if up else "down",
+        "nvlinks" if len(found) == count > 1 else "nvlink", subject, f"{what} {'came up' if up else 'went down'}{many}", before="down" if up else "up", after="up" if up else "down",
         direction=BETTER if up else WORSE, severity=NOTE if up else ERROR, about=(seats.subject(gpu), f"gpu:{gpu}"),
-        evidence=spots("active", *found[0]),
+        evidence=spots("active", *found[0]), extent=len(found),
     )  # fmt: skip
 
 

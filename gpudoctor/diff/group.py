@@ -25,13 +25,16 @@ _PATHS = ("no-nvlink-path", "path-phb", "path-node", "path-sys")
 # First come, first served: what stands higher is the deeper cause.
 TABLE: tuple[Explains, ...] = (
     Explains("gpu-gone", ("gpu-index",), ("numa-unknown", "gpu-not-visible", "xid"), "host"),
-    Explains("gpu-gone", ("xid", "gpu-error", "pair-path", "nvlink"), ("gpu-missing", "nvlink-down"), "near"),
+    Explains("gpu-gone", ("xid", "gpu-error", "pair-path", "nvlinks", "nvlink"), ("gpu-missing", "nvlink-down"), "near"),
     Explains("gpu-new", ("gpu-index",), ("gpu-not-visible",), "host"),
     Explains("gpu-card", ("pcie-limit", "memory", "bar1", "power", "pcie-link", "p2p"), ("small-bar", "slot-speed", "slot-width"), "near"),
     Explains("gpu-moved", ("numa", "pcie-place"), ("numa-mismatch", "numa-unknown", "slot-width", "slot-speed", "chipset-slot"), "near"),
     Explains("mig", ("pair-path", "p2p"), ("mig", "p2p-unsupported", *_PATHS), "near"),
-    Explains("fabric-manager", ("fabric", "nvlink", "pair-path", "p2p"), ("fabric", "nvlink-down", "p2p-unsupported", *_PATHS), "host"),
-    Explains("fabric", ("nvlink", "pair-path", "p2p"), ("fabric", "nvlink-down", "p2p-unsupported", *_PATHS), "near"),
+    Explains("fabric-manager", ("fabric", "nvlinks", "nvlink", "pair-path", "p2p"), ("fabric", "nvlink-down", "p2p-unsupported", *_PATHS), "host"),
+    Explains("fabric", ("nvlinks", "nvlink", "pair-path", "p2p"), ("fabric", "nvlink-down", "p2p-unsupported", *_PATHS), "near"),
+    # Where one GPU lost all of its links, those of its peers that led to it are dark too.
+    Explains("nvlinks", ("nvlink",), (), "host"),
+    Explains("nvlinks", ("pair-path", "p2p", "nvlink-errors", "xid"), ("nvlink-down", "nvlink-errors", "p2p-unsupported", *_PATHS), "near"),
     Explains("nvlink", ("pair-path", "p2p", "nvlink-errors", "xid"), ("nvlink-down", "nvlink-errors", "p2p-unsupported", *_PATHS), "near"),
     Explains("pair-path", (), ("nvlink-down", "p2p-unsupported", *_PATHS), "near"),
     Explains("pcie-place", ("numa", "acs", "aspm", "pcie-link", "pcie-limit", "nic-path"), ("chipset-slot", "slot-width", "slot-speed", "pcie-upstream", *_PATHS), "near"),
@@ -154,4 +157,4 @@ def _weight(change: Change) -> tuple[object, ...]:
     ends = change.slug in ENDS_A_RUN or change.kind == "gpu-gone"
     order = _ORDER.index(change.kind) if change.kind in _ORDER else len(_ORDER)
     way = (WORSE, "changed", BETTER).index(change.direction)
-    return (way == 2, severity_rank(change.severity), way, not ends, order, change.host or "", change.subject, change.message)
+    return (way == 2, severity_rank(change.severity), way, not ends, order, -change.extent, change.host or "", change.subject, change.message)

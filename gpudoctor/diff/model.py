@@ -40,6 +40,7 @@ class Change(KeyedRecord):
     about: frozenset[str] = frozenset()  # every subject that it concerns: what may explain it, and what it may explain
     slug: str | None = None  # of a finding
     effects: tuple[Change, ...] = ()
+    extent: int = 1  # of how many parts (links) it speaks
     host: str | None = None
 
 

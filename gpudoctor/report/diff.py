@@ -23,9 +23,14 @@ def verdict_of(comparison: Comparison) -> tuple[str, int]:
     return ("unknown", 3) if comparison.missing else ("pass", 0)
 
 
-def render(comparison: Comparison, a: Side, b: Side, seconds: float, verbose: int = 0, colour: bool = False, unicode: bool = True) -> str:
+def render(
+    comparison: Comparison, a: Side, b: Side, seconds: float, notes: Iterable[str] = (), verbose: int = 0, colour: bool = False, unicode: bool = True
+) -> str:
     style = Style(colour=colour, unicode=unicode)
-    parts = [_head(comparison, a, b, seconds, style), _verdict(comparison, style)]
+    head = _head(comparison, a, b, seconds, style)
+    for note in notes:
+        head += hanging("Note: ", "      ", note, style)
+    parts = [head, _verdict(comparison, style)]
     loud = [c for c in comparison.changes if c.severity != NOTE]
     quiet = [c for c in comparison.changes if c.severity == NOTE]
     parts += [_block(c, style, verbose) for c in loud]
