@@ -7,7 +7,8 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.facts.base import Fact
@@ -50,14 +51,15 @@ def find() -> list[EntryPoint]:
     """Sorted, so that every run looks alike; our own first, so that no package takes a code or slug of ours.
 
     Read from the metadata files themselves: importlib.metadata costs 20 ms of a start of 150 (it imports email, zipfile
-    and socket), and a directory on the path is all that pip leaves. Archives on the path are left to it.
+    and socket), and a directory on the path is all that pip leaves. Archives are left to it, but for gpudoctor.pyz.
     """
-    texts: list[str] = []
+    texts: dict[str, str] = {}  # a package that is there twice counts once, as it does for an import
     for folder in dict.fromkeys(sys.path):
-        if os.path.isfile(folder):
+        found = dict(_archived(folder) if os.path.isfile(folder) else _metadata(folder or "."))
+        if not found and os.path.isfile(folder):
             return _by_library()
-        texts.extend(_metadata(folder or "."))
-    points = {point for text in texts for point in _points(text)}
+        texts = {**found, **texts}
+    points = {point for text in texts.values() for point in _points(text)}
     return sorted(points, key=lambda e: (not e.value.startswith("gpudoctor."), *e))
 
 
@@ -68,8 +70,8 @@ def _by_library() -> list[EntryPoint]:
     return sorted(points, key=lambda e: (not e.value.startswith("gpudoctor."), *e))
 
 
-def _metadata(folder: str) -> Iterator[str]:
-    """The entry_points.txt of every package installed in one directory of the path."""
+def _metadata(folder: str) -> Iterator[tuple[str, str]]:
+    """The entry_points.txt of every package installed in one directory of the path, by the package's name."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -78,9 +80,24 @@ def _metadata(folder: str) -> Iterator[str]:
         if name.endswith((".dist-info", ".egg-info")):
             try:
                 with open(os.path.join(folder, name, "entry_points.txt"), encoding="utf-8") as stream:
-                    yield stream.read()
+                    yield _package(name), stream.read()
             except (OSError, UnicodeDecodeError):
                 continue  # most packages have none
+
+
+def _archived(archive: str) -> Iterator[tuple[str, str]]:
+    """The same of an archive that something was imported from. To read its directory a second time would take 40 ms."""
+    importer: Any = sys.path_importer_cache.get(archive)
+    for path in getattr(importer, "_files", None) or ():
+        name, _, rest = path.partition("/")
+        if name.endswith(".dist-info") and rest == "entry_points.txt":
+            with suppress(OSError, UnicodeDecodeError):
+                yield _package(name), importer.get_data(os.path.join(archive, path)).decode("utf-8")
+
+
+def _package(folder: str) -> str:
+    """`name` of name-1.0.dist-info and of name.egg-info."""
+    return folder.rpartition(".")[0].partition("-")[0].lower()
 
 
 def _points(text: str) -> Iterator[EntryPoint]:

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from glob import glob
 from typing import Any
 
+from gpudoctor import shipped
 from gpudoctor.bandwidth.events import Heard, Lines
 from gpudoctor.bandwidth.guard import Child
 from gpudoctor.bandwidth.work import CannotStart, Measured, Progress, Work
 
-WORKER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "probe", "bench_worker.py")
 IMPORT_S = 120.0  # a cold disk and a shared file system take that long to import PyTorch
 # Bytes. Up to here a call is over before the next is launched, so that plain calls would time the launches: two H200 give
 # half of what the link does at 1 MiB without graphs, and the same with and without from 2 MiB on (2026-11-29).
@@ -45,7 +45,7 @@ class TorchEngine:
         try:
             # The order of nvidia-smi: without it CUDA counts the fastest GPU first.
             env = {**self.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1"}
-            self.child = Child((self.python, WORKER, "--parent", str(os.getpid())), env, stdin=True, folder=self.folder)
+            self.child = Child((*shipped.child(self.python, "bench_worker"), "--parent", str(os.getpid())), env, stdin=True, folder=self.folder)
         except OSError as error:
             raise CannotStart(f"{self.python}: {error.strerror or error}") from error
         self.ready = {}
@@ -178,11 +178,13 @@ def _proof(work: Work, steps: list[list[list[int]]]) -> list[list[int]]:
 
 
 def _nvml_path() -> str | None:
-    """Ours, for a Python that has no pynvml: one file without dependencies. Not imported here."""
+    """Where ours is, for a Python that has no pynvml: one file without dependencies. Not imported here."""
     from importlib.util import find_spec
 
+    if shipped.ARCHIVE:
+        return shipped.ARCHIVE
     spec = find_spec("pynvml")
-    return spec.origin if spec is not None else None
+    return os.path.dirname(spec.origin) if spec is not None and spec.origin else None
 
 
 def _last_line(log: bytes) -> str | None:

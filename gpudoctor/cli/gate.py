@@ -95,10 +95,9 @@ def command(
 
 
 def _shipped() -> list[str]:
-    import gpudoctor
+    from gpudoctor import shipped
 
-    folder = os.path.join(os.path.dirname(gpudoctor.__file__), "data", "policies")
-    return sorted(name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml"))
+    return [name.removesuffix(".toml") for name in shipped.names("policies") if name.endswith(".toml")]
 
 
 def _policy(path: str, plugins: Plugins) -> Policy:

@@ -21,7 +21,7 @@ class Probe(KeyedRecord):
     """A command that looks and never changes anything."""
 
     id: str  # stable: file names and old snapshots use it
-    argv: tuple[str, ...]  # "{python}" and "{probe}" stand for this interpreter and the folder of child probes
+    argv: tuple[str, ...]  # `{python} {probe}/NAME.py` stands for a child program, run by this interpreter
     kind: str | None  # format of its output (read/formats.py); None: an output to be recognised by what it is
     shown: str  # the command as a person would type it, used as the evidence's source
     timeout_s: float = 30.0

@@ -18,6 +18,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+from gpudoctor import shipped
 from gpudoctor.collect.capture import Capture, Probe
 
 MAX_OUTPUT = 32 << 20  # bytes of one stream; the longest honest output (the kernel log of a large host) is under 16 MiB
@@ -25,7 +26,6 @@ KEPT = 1 << 16  # of an output that passed it: enough to see what it was
 GRACE_S = 1.0  # between SIGTERM and SIGKILL, and between SIGKILL and giving up
 _LOOK_S = 0.05  # how often the sizes are looked at; also bounds what a lost wake-up can cost
 _BUSY_S = 0.004  # how often children are asked for where the kernel has no pidfd
-CHILDREN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "probe")
 # Searched after PATH: lspci is in sbin on some systems, nvidia-smi of WSL outside every default PATH.
 _ALSO = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/lib/wsl/lib")
 _RUN, _TERM, _KILL = "running", "terminated", "killed"
@@ -178,7 +178,10 @@ class _Child:
 
 def _command(probe: Probe) -> tuple[list[str], str]:
     """The words to run and the program's path. A name without a slash is looked for as a shell would, but never here."""
-    argv = [word.replace("{python}", sys.executable or "python3").replace("{probe}", CHILDREN) for word in probe.argv]
+    argv = list(probe.argv)
+    if argv[0] == "{python}":
+        python, name = sys.executable or "python3", argv[1].removeprefix("{probe}/").removesuffix(".py")
+        argv[:2] = shipped.child(python, name, own=True)
     name = argv[0]
     if "/" in name:
         if not os.path.exists(name):

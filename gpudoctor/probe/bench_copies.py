@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -41,18 +41,17 @@ class Link:
 
 
 def _nvml(path: str | None) -> Any:
-    """The user's own pynvml, or gpudoctor's by its path (one file without dependencies)."""
+    """The user's own pynvml, or gpudoctor's out of the folder or archive it lies in (one file without dependencies)."""
     try:
         return importlib.import_module("pynvml")
     except ImportError:
         if path is None:
             raise
-        spec = importlib.util.spec_from_file_location("gpudoctor_pynvml", path)
-        if spec is None or spec.loader is None:
-            raise
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
+        sys.path.append(path)
+        try:
+            return importlib.import_module("pynvml")
+        finally:
+            sys.path.remove(path)
 
 
 def host_copies(torch: Any, device: int, link: Link) -> dict[str, Any]:

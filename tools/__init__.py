@@ -1,0 +1,1 @@
+"""What is built from the sources: the one-file program, manual pages, archives."""
