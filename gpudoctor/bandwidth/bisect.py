@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from gpudoctor.bandwidth.plan import SHORT
 from gpudoctor.bandwidth.settings import P2P, Change, Site, place
@@ -35,8 +35,11 @@ class Bisect:
         self.progress = progress
         self.allow_p2p = allow_p2p
         self.trials: list[Trial] = []
+        self.log = b""  # NCCL's, of the latest run
+        self.clean: tuple[tuple[str, ...], bytes] | None = None  # settings that were away, and the log of that run
 
-    def run(self) -> tuple[Trial, ...]:
+    def run(self, elsewhere: Callable[[], bool] = lambda: False) -> tuple[Trial, ...]:
+        """Settings first; then what `elsewhere` looks at, and only where that found nothing the other ways."""
         candidates = self.site.candidates()
         reasons = {s.name: self.site.why_not(s, self.allow_p2p) for s in candidates}
         for setting in candidates:
@@ -44,7 +47,7 @@ class Bisect:
                 self._say(setting, why_not=reasons[setting.name])
         tried = [s for s in candidates if reasons[s.name] is None]
         best = self._settings(tried)
-        if best < self.before * TELLING:
+        if best < self.before * TELLING and not elsewhere():
             self._variations([s.name for s in tried])
         return tuple(self.trials)
 
@@ -68,6 +71,8 @@ class Bisect:
                 "clean environment (without " + ", ".join(s.name for s in tried) + ")",
                 self.site.without(s.name for s in tried),
             )
+            if clean is not None:
+                self.clean = tuple(s.name for s in tried), self.log
             if clean is None or clean < self.before * TELLING:
                 return clean or self.before
         else:
@@ -87,6 +92,8 @@ class Bisect:
         """Without this setting alone."""
         change = self.site.without((setting.name,))
         reached, why = self._measure(f"without {setting.name}", change)
+        if reached is not None and self.clean is None:
+            self.clean = (setting.name,), self.log
         culprit = (
             reached is not None and reached >= self.before * TELLING and (clean is None or reached >= clean * NEARLY)
         )
@@ -156,6 +163,7 @@ class Bisect:
         )
         work = replace(self.work, set=change.put, unset=change.unset, all_cpus=all_cpus, settings=settings, proof=proof)
         measured: Measured = self.engine.run(work, lambda stage, share: self.progress(f"trying {words}", share))
+        self.log = measured.log
         if measured.stopped is not None:
             return None, measured.stopped
         run = measured.run

@@ -10,7 +10,7 @@ from typing import Any
 from gpudoctor.bandwidth.guard import Child
 from gpudoctor.bandwidth.rows import event_rows, spread_pct
 from gpudoctor.bandwidth.work import Measured, Progress, Work
-from gpudoctor.facts.bandwidth import BandwidthRow, BandwidthRun, Failure, HostCopy, Member, PairRate
+from gpudoctor.facts.bandwidth import CPU, BandwidthRow, BandwidthRun, Failure, HostCopy, Member, PairRate
 from gpudoctor.model import Evidence
 
 
@@ -230,7 +230,8 @@ class Heard:
         a, b = sorted((self.work.targets[low], self.work.targets[high]), key=lambda t: t.index)
         return PairRate(
             a=a.index, b=b.index, gbs=rate, what=what, a_bdf=a.bdf, b_bdf=b.bdf, a_name=a.name, b_name=b.name,
-            origin={"*": Evidence(label, f"{what} between {a.label} and {b.label}", f"{rate:.1f} GB/s")},
+            path=CPU if a.on_cpu else None,
+            origin={"*": Evidence(label, f"{what} between {a.label} and {b.label}", f"{rate:.4g} GB/s")},
         )  # fmt: skip
 
     def _copies(self, label: str) -> tuple[HostCopy, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gpudoctor.bandwidth.work import Target
 from gpudoctor.facts.gpu import Gpu, Gpus
@@ -117,17 +117,32 @@ def _too_few(count: int, usable: list[Gpu], gpus: Gpus) -> str:
 
 
 def rounds_of_pairs(chosen: tuple[Target, ...], pairs: Pairs | None) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Every pair of ranks once, in rounds. Only pairs that share no link are measured together: those joined by NVLink.
+    """Every pair of ranks once, in rounds."""
+    every = [(low, high) for low in range(len(chosen)) for high in range(low + 1, len(chosen))]
+    return rounds(every, chosen, pairs)
+
+
+def rounds(
+    some: Sequence[tuple[int, int]], chosen: tuple[Target, ...], pairs: Pairs | None
+) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """These pairs of ranks, in rounds. Only pairs that share no link are measured together: those joined by NVLink.
 
     Through a PCIe bridge, a host bridge or the socket link two pairs may take the same way, and each would look slow.
     """
     alone: list[tuple[int, int]] = []
     linked: list[tuple[int, int]] = []
-    for low in range(len(chosen)):
-        for high in range(low + 1, len(chosen)):
-            pair = pairs.of(chosen[low].index, chosen[high].index) if pairs is not None else None
-            (linked if pair is not None and pair.path == "NVL" else alone).append((low, high))
-    return (*_disjoint(linked), *(((pair),) for pair in alone))
+    for low, high in some:
+        pair = pairs.of(chosen[low].index, chosen[high].index) if pairs is not None else None
+        (linked if pair is not None and pair.path == "NVL" else alone).append((low, high))
+    return (*_disjoint(linked), *((pair,) for pair in alone))
+
+
+def matchings(count: int) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Every pair of so many ranks once, each rank at most once in a matching; neighbours of the ring first."""
+    ring = [(at, at + 1) for at in range(0, count - 1, 2)] + [(at, at + 1) for at in range(1, count - 1, 2)]
+    ring += [(0, count - 1)] if count > 2 else []
+    across = [(low, low + step) for step in range(2, count - 1) for low in range(count - step)]
+    return tuple(_disjoint([*ring, *across]))
 
 
 def _disjoint(pairs: Iterable[tuple[int, int]]) -> list[tuple[tuple[int, int], ...]]:

@@ -6,16 +6,17 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from gpudoctor.bandwidth import plan, python, tests_engine
 from gpudoctor.bandwidth.bisect import Bisect, telling
+from gpudoctor.bandwidth.estimate import estimate
 from gpudoctor.bandwidth.options import NotStarted, Options
-from gpudoctor.bandwidth.settings import KEPT, Site
+from gpudoctor.bandwidth.pairsearch import PairSearch
+from gpudoctor.bandwidth.settings import Site
 from gpudoctor.bandwidth.tests_engine import TestsEngine
 from gpudoctor.bandwidth.torch_engine import TorchEngine
 from gpudoctor.bandwidth.work import CannotStart, Engine, Measured, Progress, Target, Work
-from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRun, HostCopies, PairRates, Wanted
+from gpudoctor.facts.bandwidth import BandwidthRun
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Grant, Jobs, Settings
@@ -48,6 +49,7 @@ class Session:
         self.parts: list[Measured] = []  # copies, pairs
         self.notes: list[str] = []
         self.trials: Trials | None = None
+        self.pair_search: PairSearch | None = None
         self.began = time.monotonic()
         self.engine_s = 0.0  # until the engine was ready (PyTorch imported)
 
@@ -88,7 +90,7 @@ class Session:
             count = 2 if words == "all" else int(words) if words.isdigit() else 0
             if not 1 <= count <= 64:
                 raise plan.Unusable(f"--gpus {words}: with --backend gloo it is a number of processes")
-            self.targets = tuple(Target(index=i) for i in range(count))
+            self.targets = tuple(Target(index=i, on_cpu=True) for i in range(count))
             return
         gpus = store.get(Gpus)
         if gpus is None or not gpus.listed:
@@ -215,7 +217,7 @@ class Session:
         run = self.measured.run
         return run if run is not None and not run.failures and run.plateau_busbw_gbs else None
 
-    def bisect(self) -> None:
+    def bisect(self, store: FactStore | None) -> None:
         """Variations of the run that fell short."""
         run = self.missed
         if run is None or self.work is None or self.engine is None:
@@ -223,8 +225,20 @@ class Session:
         search = Bisect(
             self.engine, self.work, self.site, run.plateau_busbw_gbs or 0.0, self.progress, self.options.allow_p2p
         )
-        self.trials = Trials(search.run())
+        trials = search.run(lambda: self._search_pairs(store))
+        self.trials = Trials(trials, estimate(search.clean[1], len(self.targets), search.clean[0]) if search.clean else None)
         self.notes += telling(self.trials)
+
+    def _search_pairs(self, store: FactStore | None) -> bool:
+        """Is it one pair, or one GPU? Asked where there are several, and not all were measured on request."""
+        if len(self.targets) < 3 or self.options.pairs or self.work is None or self.engine is None:
+            return False
+        gpus, pairs = (store.get(Gpus), store.get(Pairs)) if store is not None else (None, None)
+        search = PairSearch(self.engine, self.work, gpus, pairs, self.progress, self.work.proof)
+        search.run()
+        self.pair_search = search
+        self.notes.append(search.words())
+        return bool(search.blamed)
 
     def after_failure(self) -> None:
         """A run that hung, crashed or returned wrong data, once more without peer to peer."""
@@ -248,58 +262,6 @@ class Session:
             )
         else:
             self.notes.append(f"without peer to peer (NCCL_P2P_DISABLE=1) it does not work either: {trial.why_not}")
-
-    def put_facts(self, store: FactStore, wanted: Wanted) -> None:
-        """Everything measured, into the facts of this host."""
-        parts = (self.measured, *self.parts)
-        runs = tuple(dict.fromkeys(m.run for m in parts if m.run is not None))
-        if runs:
-            store.put(Bandwidth(runs))
-        rates = tuple(rate for m in parts for rate in m.pairs)
-        copies = tuple(copy for m in parts for copy in m.copies)
-        if rates:
-            store.put(PairRates(rates))
-        if copies:
-            store.put(HostCopies(copies))
-        if self.trials is not None:
-            store.put(self.trials)
-        store.put(wanted)
-        given = store.get(Settings)
-        if given is not None or self.site.entries:
-            # What NCCL obeyed in these runs: a replayed host was recorded with another environment.
-            rest = tuple(s for s in given or () if s.name not in KEPT and not s.name.startswith("NCCL_"))
-            store.put(Settings((*self.site.entries, *rest)))
-
-    def as_json(self) -> dict[str, Any]:
-        """What belongs to the measurement alone; rows and levels are among the facts."""
-        run = self.measured.run
-        on_gpus = self.options.backend == "nccl"
-        copies = [r.gbs for m in (self.measured, *self.parts) for r in m.pairs if r.what == "copy write"]
-        return {
-            "engine": self.engine.name if self.engine is not None else None,
-            "program": self.measured.engine or None,
-            "backend": self.options.backend,
-            "collective": self.options.collective,
-            "gpus": [{"index": t.index, "bdf": t.bdf, "name": t.name} for t in self.targets if on_gpus],
-            "ranks": len(self.targets),
-            "plateau_busbw_gbs": run.plateau_busbw_gbs if run is not None else None,
-            "latency_us": run.latency_us if run is not None else None,
-            "spread_pct": self.measured.spread_pct,
-            "copy_between_gpus_gbs": min(copies, default=None),
-            "seconds": {
-                "total": round(time.monotonic() - self.began, 2),
-                "until_engine_ready": round(self.engine_s, 2),
-                "measuring": round(sum(m.seconds for m in (self.measured, *self.parts)), 2),
-            },
-            "trials": [
-                {
-                    "what": t.what, "from": t.before_gbs, "to": t.after_gbs, "unit": "GB/s", "culprit": t.culprit,
-                    "setting": {"name": t.name, "value": t.value, "scope": t.scope} if t.name else None, "reason": t.why_not,
-                }
-                for t in self.trials or ()
-            ],
-            "notes": list(self.notes),
-        }  # fmt: skip
 
 
 def _nccl_of(measured: Measured) -> str | None:

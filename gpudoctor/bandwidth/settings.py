@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gpudoctor.nccl_defaults import CONF_FILE, NoValue, neutral, numbers
 from gpudoctor.checkers.nccl_env import level_of, strtol
 from gpudoctor.facts.system import Setting, Settings
 from gpudoctor.model import Evidence
+from gpudoctor.nccl_defaults import CONF_FILE, NoValue, neutral, numbers
 from gpudoctor.record import KeyedRecord
 
 # NVLink multicast is the site's decision: in-switch reduction can take the GPUs of a shared host down. What switches it

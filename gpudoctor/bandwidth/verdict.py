@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpudoctor.bandwidth.options import NotStarted, Options
+from gpudoctor.bandwidth.results import own_json, put_facts, put_trials
 from gpudoctor.bandwidth.session import Session
 from gpudoctor.bandwidth.work import Progress
 from gpudoctor.discover import Plugins
@@ -99,7 +100,7 @@ def _facts(session: Session, snapshots: list[Any], wanted: Wanted) -> tuple[Inta
     if mine is None:
         mine = FactStore(host, ())
         stores.append(mine)
-    session.put_facts(mine, wanted)
+    put_facts(session, mine, wanted)
     return replace(
         intake, stores=(mine, *(s for s in stores if s is not mine)), recognised=intake.recognised + 1, unknown=()
     ), mine
@@ -133,13 +134,12 @@ def _judged(
     if any(f.severity != NOTE for r in report.results for f in r.findings):
         low = any(r.findings for r in report.results if r.slug in ("busbw-low", "pair-slow"))
         if low and session.options.bisect:
-            session.bisect()
+            session.bisect(intake.stores[0] if session.options.backend == "nccl" else None)
         elif session.options.bisect and any(
             r.findings for r in report.results if r.slug in ("bandwidth-failed", "wrong-results")
         ):
             session.after_failure()
-        if session.trials is not None:
-            store.put(session.trials)
+        put_trials(session, store)
         report = report_of(())
     verdict = _verdict(session, store, wanted)
     ratio, sentence, open_ = _expected(session.measured.run, verdict)
@@ -153,7 +153,7 @@ def _judged(
     return Done(
         report=report,
         extra={
-            **session.as_json(),
+            **own_json(session),
             "ratio": ratio,
             "warn_below": verdict.warn_below if verdict is not None else None,
             "fail_below": verdict.fail_below if verdict is not None else None,
@@ -252,7 +252,7 @@ def _not_started(
         if looked.verdict == "fail":
             report = replace(looked, missing=(*missing, *looked.missing))
             sentence = f"{sentence.rstrip('.')}. On this host: {looked.diagnoses[0].finding.message}"
-    return Done(report=report, extra={**session.as_json(), "ratio": None, "sentence": sentence}, sentence=sentence)
+    return Done(report=report, extra={**own_json(session), "ratio": None, "sentence": sentence}, sentence=sentence)
 
 
 def _baseline(session: Session, store: FactStore) -> dict[str, Any] | None:

@@ -18,10 +18,11 @@ class Target(KeyedRecord):
     uuid: str | None = None
     bdf: str | None = None
     name: str | None = None
+    on_cpu: bool = False
 
     @property
     def label(self) -> str:
-        return f"GPU{self.index}"
+        return f"rank {self.index}" if self.on_cpu else f"GPU{self.index}"
 
 
 class Work(KeyedRecord):

@@ -17,6 +17,7 @@ from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactStore, FactView
 from gpudoctor.facts.system import Cpu
 from gpudoctor.facts.topology import NvLinks, Pairs
+from gpudoctor.facts.trials import Trials
 from gpudoctor.model import CERTAIN, LIKELY, WARNING, CannotTell, Cause, Finding, Gain, Step
 
 BUSBW_LOW = Cause(
@@ -41,7 +42,7 @@ class BusbwLow(BaseChecker):
 
     name: ClassVar[str] = "busbw"
     needs = (Bandwidth,)
-    wants = (Gpus, Pairs, NvLinks, PciTree, Nccl, Cpu, Wanted)
+    wants = (Gpus, Pairs, NvLinks, PciTree, Nccl, Cpu, Wanted, Trials)
     causes = (BUSBW_LOW,)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
@@ -65,6 +66,7 @@ def around_of(facts: FactView | FactStore) -> Around:
         tree=facts.get(PciTree),
         nccl=facts.get(Nccl),
         cpu=facts.get(Cpu),
+        trials=facts.get(Trials),
     )
 
 

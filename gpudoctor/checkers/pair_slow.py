@@ -77,14 +77,14 @@ def _from_runs(measured: Bandwidth | None, around: Around) -> list[PairRate]:
 def _compare(same: list[Seat], links: NvLinks | None) -> Iterator[Finding]:
     seats = {seat.key: seat for seat in same}
     slow = slow_of(same)
-    for blame in blames(seats, slow):
+    for blame in blames(same):
         worst = min(blame.keys, key=lambda k: seats[k].rate.gbs / slow[k])
         spots = [seats[k].rate.at("gbs") for k in blame.keys]
-        yield _finding(seats[worst], slow[worst], len(seats), blame.gpu, spots, links)
+        yield _finding(seats[worst], slow[worst], len(seats) - len(blame.keys), blame.gpu, spots, links)
 
 
 def _finding(
-    seat: Seat, peers: float, count: int, blamed: int | None, evidence: list[Evidence], nvlinks: NvLinks | None
+    seat: Seat, peers: float, others: int, blamed: int | None, evidence: list[Evidence], nvlinks: NvLinks | None
 ) -> Finding:
     rate = seat.rate
     share = rate.gbs / peers
@@ -103,12 +103,12 @@ def _finding(
         ERROR if share < 1 - FAIL.value else WARNING,
         subject,
         f"{who} {rate.gbs:.3g} GB/s ({rate.what}, {seat.path}), {100 * (1 - share):.0f} % less than the {peers:.3g} GB/s of "
-        f"the {count - 1} other pair{'s' if count > 2 else ''} of the same part and path."
+        f"the {others} other pair{'s' if others != 1 else ''} of the same part and path."
         + (f" Links as read on this host: {links}." if links else ""),
         tuple(evidence[:4]),
-        CERTAIN if count > 2 else LIKELY,
+        CERTAIN if others > 1 else LIKELY,
         f"{rate.gbs:.3g} of {peers:.3g} GB/s; a ring through {'this rank' if cpu else 'this GPU' if blamed is not None else 'this pair'} runs at its speed",
-        _steps(seat),
+        _steps(seat, blamed),
         Gain(round(rate.gbs, 1), round(peers, 1), "GB/s"),
     )
 
@@ -122,12 +122,13 @@ def _link(gpu: Gpu, nvlinks: NvLinks | None) -> str:
     return f"GPU{gpu.index} {', '.join(words)}" if words else ""
 
 
-def _steps(seat: Seat) -> tuple[Step, ...]:
+def _steps(seat: Seat, blamed: int | None) -> tuple[Step, ...]:
     a, b = seat.rate.a, seat.rate.b
+    meant = (a, b) if blamed is None else (blamed,)
     if seat.path == CPU:
         return (Step("See what else runs on the CPUs, and measure again", "uptime; nproc", verify="gpudoctor bandwidth --backend gloo --pairs"),)
     links = (
-        Step("Look at its NVLinks: a state, a count or an error that the others do not have", f"nvidia-smi nvlink -s -i {a}; nvidia-smi nvlink -e -i {a}; nvidia-smi nvlink -s -i {b}; nvidia-smi nvlink -e -i {b}")
+        Step(f"Look at {'its' if blamed is not None else 'their'} NVLinks: a state, a count or an error that the others do not have", "; ".join(f"nvidia-smi nvlink -s -i {i}; nvidia-smi nvlink -e -i {i}" for i in meant))
         if (seat.path or "").startswith("NV")
         else Step("Look at the PCIe links while the measurement runs: generation and lanes", f"nvidia-smi --query-gpu=index,pcie.link.gen.current,pcie.link.width.current,clocks_event_reasons.active --format=csv -i {a},{b}")
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpudoctor.facts.bandwidth import PairRate
 from gpudoctor.facts.gpu import Gpu, Gpus
@@ -12,6 +12,7 @@ from gpudoctor.model import Threshold
 from gpudoctor.record import KeyedRecord
 
 Key = tuple[int, int]  # two GPUs, the lower first
+ALIKE = 0.5  # of the largest loss: so much every pair of a GPU must lose before the GPU is blamed
 
 _OURS = "our choice: repeated runs of one pair differ by up to 5 %"
 WARN = Threshold("slower than the peers' median: warning", 0.15, "share", _OURS, "2026-11")
@@ -82,18 +83,21 @@ def slow_of(same: list[Seat]) -> dict[Key, float]:
     return slow
 
 
-def blames(measured: Iterable[Key], slow: Iterable[Key]) -> list[Blame]:
-    """Each GPU that has two slow pairs or more and no other; then the pairs that none of these explains."""
-    every, left = list(measured), list(slow)
+def blames(same: list[Seat]) -> list[Blame]:
+    """Each GPU that has two slow pairs or more, alike in that, and no other; then the pairs that none of these explains."""
+    peers = slow_of(same)
+    loss = {s.key: 1 - s.rate.gbs / peers[s.key] if s.key in peers else 0.0 for s in same}
+    left = [key for key in loss if loss[key]]
     out = []
-    while True:
-        counts = {gpu: sum(gpu in key for key in left) for key in left for gpu in key}
-        whole = [g for g, n in counts.items() if n > 1 and all(k in left for k in every if g in k)]
-        if not whole:
-            break
-        worst = max(whole, key=lambda g: (counts[g], -g))
+    while whole := [gpu for gpu in sorted({g for key in left for g in key}) if _meant(gpu, loss, left)]:
+        worst = max(whole, key=lambda g: sum(g in key for key in left))
         keys = tuple(k for k in left if worst in k)
         out.append(Blame(gpu=worst, keys=keys))
         left = [k for k in left if k not in keys]
-        every = [k for k in every if k not in keys]
     return [*out, *(Blame(gpu=None, keys=(key,)) for key in left)]
+
+
+def _meant(gpu: int, loss: Mapping[Key, float], left: Sequence[Key]) -> bool:
+    """Is it this GPU, and not one link of it? Then every pair of it loses about as much as its worst."""
+    own = [loss[key] for key in loss if gpu in key]
+    return sum(gpu in key for key in left) > 1 and min(own) >= ALIKE * max(own)

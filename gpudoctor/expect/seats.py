@@ -11,6 +11,7 @@ from gpudoctor.facts.nccl import Nccl, NcclComm
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.system import Cpu
 from gpudoctor.facts.topology import NvLinks, Pairs
+from gpudoctor.facts.trials import Trials
 from gpudoctor.record import KeyedRecord
 
 
@@ -23,6 +24,7 @@ class Around(KeyedRecord):
     tree: PciTree | None = None
     nccl: Nccl | None = None
     cpu: Cpu | None = None
+    trials: Trials | None = None
 
 
 def comm_of(run: BandwidthRun, nccl: Nccl | None) -> NcclComm | None:

@@ -35,6 +35,16 @@ class Trial(Entry):
         return 100 * (1 - 1 / gain) if gain else None
 
 
+class Estimate(Entry):
+    """NCCL's own estimate of its rings in a run that no setting held down: channels times bandwidth of one."""
+
+    nranks: int
+    channels: int
+    bw_gbs: float
+    type_intra: str
+    without: tuple[str, ...] = ()  # settings that were away
+
+
 class Trials(Fact):
     """All variations of one measurement that fell short."""
 
@@ -42,6 +52,7 @@ class Trials(Fact):
     hint: ClassVar[str | None] = None
 
     trials: tuple[Trial, ...]
+    estimate: Estimate | None = None
 
     def __iter__(self) -> Iterator[Trial]:
         return iter(self.trials)

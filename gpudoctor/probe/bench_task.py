@@ -59,7 +59,7 @@ class Task:
                 if op is not None:
                     # Failing on purpose is how the tests prove that gpudoctor notices it.
                     self._fault(size)
-                    if not self._measure(op, size, in_place, place / len(self.sizes)):
+                    if not self._measure(self._slowed(op), size, in_place, place / len(self.sizes)):
                         return
 
     def _fault(self, size: int) -> None:
@@ -71,6 +71,20 @@ class Task:
                 os.kill(os.getpid(), signal.SIGSEGV)
             elif fault["kind"] == "raise":
                 raise RuntimeError("raised on purpose")
+
+    def _slowed(self, op: Callable[[], None]) -> Callable[[], None]:
+        """The call as it is, but of a rank that a test makes slow."""
+        fault = self.rank.fault
+        if fault.get("kind") != "slow" or fault.get("rank") != self.rank.rank:
+            return op
+        if "pair" in fault and (len(self.group) > 2 or fault["pair"] not in self.group):
+            return op
+
+        def late() -> None:
+            time.sleep(float(fault["seconds"]))
+            op()
+
+        return late
 
     def _measure(self, op: Callable[[], None], size: int, in_place: bool, share: float) -> bool:
         """One row: check the result, agree on how often, time it. False where the time is up for the group."""

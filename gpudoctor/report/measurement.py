@@ -7,7 +7,7 @@ from typing import Any
 
 import gpudoctor
 from gpudoctor import pcie
-from gpudoctor.facts.bandwidth import HostCopies, PairRate, PairRates
+from gpudoctor.facts.bandwidth import CPU, HostCopies, PairRate, PairRates
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.trials import Trials
 from gpudoctor.model import NOTE, Report
@@ -95,13 +95,19 @@ def matrix(store: FactStore, style: Style) -> list[str]:
 def _table(what: str, rates: Sequence[PairRate], style: Style) -> list[str]:
     indices = sorted({i for r in rates for i in (r.a, r.b)})
     known = {(r.a, r.b): r.gbs for r in rates}
-    if len(rates) < 3 or len(indices) > MATRIX_MOST:
-        return [f"Pairs, {what} in GB/s", *(style.plain(f"  GPU{a}-GPU{b}   {gbs:.1f}") for (a, b), gbs in sorted(known.items()))]
-    lines = [f"Pairs, {what} in GB/s", " " * 8 + "".join(f"{'GPU' + str(i):>7}" for i in indices)]
+    noun = "rank " if all(r.path == CPU for r in rates) else "GPU"
+    missing = len(indices) * (len(indices) - 1) // 2 - len(known)
+    if len(known) < 3 or len(indices) > MATRIX_MOST or missing > len(known):
+        return [f"Pairs, {what} in GB/s", *(style.plain(f"  {noun}{a} and {noun}{b}   {_rate(gbs)}") for (a, b), gbs in sorted(known.items()))]
+    lines = [f"Pairs, {what} in GB/s", " " * 9 + "".join(f"{noun + str(i):>7}" for i in indices)]
     for row in indices:
         cells = []
         for column in indices:
             value = known.get((min(row, column), max(row, column)))
-            cells.append(f"{style.plain('·'):>7}" if row == column else f"{value:>7.1f}" if value is not None else f"{'?':>7}")
-        lines.append(f"  {'GPU' + str(row):<6}" + "".join(cells))
-    return lines
+            cells.append(f"{style.plain('·'):>7}" if row == column else f"{_rate(value):>7}" if value is not None else f"{'?':>7}")
+        lines.append(f"  {noun + str(row):<7}" + "".join(cells))
+    return [*lines, f"  ? not measured ({missing} of {missing + len(known)})"] if missing else lines
+
+
+def _rate(gbs: float) -> str:
+    return f"{gbs:.1f}" if gbs >= 10 else f"{gbs:.3g}"

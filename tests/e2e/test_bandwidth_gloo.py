@@ -161,6 +161,19 @@ def test_every_pair_of_three_is_measured_alone() -> None:
     assert sorted((p["a"], p["b"]) for p in said["facts"]["pair_bandwidth"]) == [(0, 1), (0, 2), (1, 2)]
 
 
+def test_after_a_miss_the_slow_one_of_four_is_found_in_a_few_pairs() -> None:
+    four = ("bandwidth", "--backend", "gloo", "--gpus", "4", "--python", sys.executable, "--sizes", "1M", "--min-busbw", "100000")
+    status, said = report(*four, env=fault(kind="slow", rank=2, seconds=0.2))
+    assert status == 1 and said["bandwidth"]["pair_search"]["slow"] == [[2]]
+    assert said["bandwidth"]["pair_search"]["measured"] == 4
+    first = said["diagnoses"][0]
+    assert (first["cause"], first["subject"]) == ("pair-slow", "rank:2") and "busbw-low" in first["explains"]
+    # The pair of ranks 0 and 3 alone is slow: neither of them is blamed.
+    status, said = report(*four, env=fault(kind="slow", rank=3, pair=0, seconds=0.2))
+    assert status == 1 and said["bandwidth"]["pair_search"]["slow"] == [[0, 3]]
+    assert said["diagnoses"][0]["subject"] == "pair:0-3"
+
+
 def test_the_table_and_the_verdict_line() -> None:
     done = gpudoctor(*BASE, *SMALL)
     text = done.stdout.decode()

@@ -104,6 +104,15 @@ def test_a_variable_is_found_and_named_with_its_gain(host: Host) -> None:
     assert [t["setting"]["name"] for t in said["bandwidth"]["trials"] if t["culprit"]] == ["NCCL_P2P_DISABLE"]
 
 
+def test_what_nccl_expects_without_the_setting_is_an_opinion_and_never_what_it_expects_with_it(host: Host) -> None:
+    _, said = host.run(NCCL_P2P_DISABLE="1", **OFF)
+    graph = next(o for o in said["bandwidth"]["expected"] if o["kind"] == "graph")
+    assert graph["gbs"] == 360 and graph["why_not"] is None and "a run without NCCL_P2P_DISABLE (12 x 30)" in graph["words"]
+    _, said = host.run("--no-bisect", NCCL_P2P_DISABLE="1", **OFF)
+    graph = next(o for o in said["bandwidth"]["expected"] if o["kind"] == "graph")
+    assert graph["gbs"] == 44 and "made under NCCL_P2P_DISABLE=1" in graph["why_not"] and not graph["used"]
+
+
 def test_multicast_stays_off_in_every_program_that_is_started(host: Host) -> None:
     status, said = host.run(NCCL_P2P_DISABLE="1", NCCL_IB_HCA="mlx5", NCCL_MAX_NCHANNELS="12", **OFF)
     assert status == 1 and len(host.calls) > 5
@@ -216,6 +225,40 @@ def test_pairs_give_a_matrix(host: Host) -> None:
     assert len(said["facts"]["pair_bandwidth"]) == 6
     done = gpudoctor(*COMMAND[:-2], "--gpus", "4", "--pairs", "--no-bisect", "--engine", "nccl-tests", env=host.env)
     assert "Pairs, all_reduce busbw in GB/s" in done.stdout.decode()
+
+
+def test_a_slow_gpu_of_eight_is_found_in_six_pairs_and_named_with_its_links(host: Host) -> None:
+    uuid = uuid_of(host, 5)
+    status, said = host.run("--gpus", "8", FAKE_SLOW=uuid)
+    assert status == 1 and said["bandwidth"]["pair_search"] == {"measured": 6, "of": 28, "slow": [[5]], "ended": None}
+    first = said["diagnoses"][0]
+    bdf = next(g["bdf"] for g in said["facts"]["gpus"] if g["index"] == 5)
+    assert (first["cause"], first["subject"]) == ("pair-slow", f"gpu:{bdf}") and "busbw-low" in first["explains"]
+    assert "18 of 18 NVLinks up" in first["summary"]
+    # What it is was found: the ways that concern all GPUs are not tried.
+    assert said["bandwidth"]["trials"] == []
+
+
+def test_alike_pairs_send_the_search_on_to_the_other_ways(host: Host) -> None:
+    status, said = host.run("--gpus", "4", "--min-busbw", "1000")
+    assert status == 1 and said["bandwidth"]["pair_search"]["measured"] == 6 and said["bandwidth"]["pair_search"]["slow"] == []
+    assert "pair-slow" not in slugs(said) and [t["what"] for t in said["bandwidth"]["trials"]]
+    assert any("none stands out" in note for note in said["bandwidth"]["notes"])
+
+
+def uuid_of(host: Host, index: int) -> str:
+    host.run("--gpus", f"{index},{(index + 1) % 8}", "--no-bisect")
+    return str(host.calls[-1]["env"]["CUDA_VISIBLE_DEVICES"].split(",")[0])
+
+
+def test_a_word_in_the_hosts_file_is_overridden_by_what_means_the_default(host: Host) -> None:
+    host.conf("NCCL_ALGO=Tree\nNCCL_NET=Socket\nNCCL_MAX_NCHANNELS=2\n")
+    status, said = host.run()
+    assert status == 1 and any(call["env"].get("NCCL_ALGO") == "^" for call in host.calls)
+    assert all(call["env"]["NCCL_NET"] == "Socket" for call in host.calls)
+    (left,) = [t for t in said["bandwidth"]["trials"] if t["reason"]]
+    assert left["setting"]["name"] == "NCCL_NET" and "takes any value" in left["reason"]
+    assert [t["setting"]["name"] for t in said["bandwidth"]["trials"] if t["culprit"]] == ["NCCL_MAX_NCHANNELS"]
 
 
 def test_ctrl_c_ends_the_program(host: Host, tmp_path: Path) -> None:

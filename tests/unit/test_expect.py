@@ -14,7 +14,9 @@ from gpudoctor.facts.nccl import Graph, Nccl, NcclComm, NcclProc, NcclRank, Tran
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.system import Cpu, CpuEntry
 from gpudoctor.facts.topology import NvLink, NvLinks, Pair, Pairs
+from gpudoctor.facts.trials import Estimate, Trials
 from gpudoctor.parts import find
+from gpudoctor.record import replace
 from tests.support import HERE
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -151,6 +153,35 @@ def test_an_estimate_that_counts_on_the_wrong_path_is_not_used():
 def test_an_estimate_counts_from_a_gibibyte_on():
     _, verdict = assess(run(200.0, size=256 * MIB, name="NVIDIA Unheard X1"), graph_only())
     assert "1 GiB" in next(o for o in verdict.opinions if o.kind == "graph").why_not
+
+
+def cleaned(env, clean_kind="NVL", nranks=2):
+    """A run under a setting, and the estimate of one without it."""
+    around = graph_only(channels=2, bw=11.0, env=env)
+    return replace(around, trials=Trials((), Estimate(nranks=nranks, channels=12, bw_gbs=30.0, type_intra=clean_kind, without=tuple(env), origin=HERE)))
+
+
+def test_the_estimate_of_a_run_without_the_setting_stands_in_for_the_suspect_s_own():
+    _, verdict = assess(run(28.0, name="NVIDIA Unheard X1"), cleaned({"NCCL_P2P_DISABLE": "1"}))
+    assert (verdict.used.kind, verdict.expected_gbs, verdict.severity) == ("graph", 360.0, "error")
+    assert "without NCCL_P2P_DISABLE (12 x 30)" in verdict.used.words
+
+
+def test_a_reference_comes_before_the_estimate_of_a_clean_run():
+    around = replace(cleaned({"NCCL_P2P_DISABLE": "1"}), gpus=gpus(2), pairs=pairs(2))
+    _, verdict = assess(run(28.0), around)
+    assert verdict.used.kind == "reference" and [o.kind for o in verdict.opinions][:2] == ["reference", "graph"]
+
+
+@pytest.mark.parametrize("around", [cleaned({"NCCL_P2P_DISABLE": "1"}, "PHB"), cleaned({"NCCL_P2P_DISABLE": "1"}, nranks=4)])
+def test_an_estimate_that_does_not_fit_is_not_used(around):
+    _, verdict = assess(run(28.0, name="NVIDIA Unheard X1"), around)
+    assert verdict.used is None or verdict.used.kind != "graph"
+
+
+def test_a_value_that_means_the_default_restricts_nothing():
+    _, verdict = assess(run(350.0, name="NVIDIA Unheard X1"), graph_only(env={"NCCL_ALGO": "^", "NCCL_PROTO": "", "NCCL_P2P_LEVEL": ""}))
+    assert verdict.used.kind == "graph"
 
 
 def test_an_estimate_of_another_communicator_is_not_used():
