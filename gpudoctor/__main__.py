@@ -1,6 +1,22 @@
-"""`python -m gpudoctor` is the same program as `gpudoctor`."""
+"""The program, as `gpudoctor` and as `python -m gpudoctor`."""
 
-from gpudoctor.cli.main import main
+import os
+import signal
+
+
+def _leave(number: int, frame: object) -> None:
+    os._exit(128 + number)
+
+
+def main() -> None:
+    """Everything is imported after this line: until then there is nothing to tidy up, and a traceback says nothing."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # nohup's stays ignored
+            signal.signal(number, _leave)
+    from gpudoctor.cli.main import main
+
+    main()
+
 
 if __name__ == "__main__":
     main()

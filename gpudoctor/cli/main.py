@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
+import os
 import sys
+from contextlib import suppress
 from typing import Any
 
 import click
 
 import gpudoctor
+from gpudoctor.cli import ending
 
 # name -> (module, one-line help); the module's `command` is imported when it runs.
 COMMANDS = {
@@ -25,7 +29,30 @@ COMMANDS = {
 
 
 
+_OF_OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EFBIG, errno.EIO)
+
+
+class _Failed(Exception):
+    """An OSError of a command; click would make status 1 of a broken pipe, which is a verdict."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self.error = error
+
+
 class LazyGroup(click.Group):
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **options)  # prints --help
+        except OSError as error:
+            raise _Failed(error) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            raise _Failed(error) from error
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -58,30 +85,76 @@ def _for_nagios(words: list[str]) -> bool:
     return "--format=nagios" in words or "--format nagios" in " ".join(words)
 
 
-def _refused(message: str) -> int:
+def _refused(message: str, otherwise: int) -> int:
     """Nagios shows a plugin's standard output, and takes status 2 for a critical fault of the host."""
+    if not _for_nagios(sys.argv):
+        return otherwise
     from gpudoctor.report import nagios
 
-    sys.stdout.write(nagios.line("UNKNOWN", f"not run: {message}"))
+    with suppress(OSError):
+        sys.stdout.write(nagios.line("UNKNOWN", f"not run: {message}"))
     return nagios.STATUS["UNKNOWN"]
 
 
 def main() -> None:
-    """Entry point. Ctrl-C ends with 130; a reader that went away (`| head`) ends quietly."""
+    """Ctrl-C ends with 130, SIGTERM with 143; a reader that went away (`| head`) ends quietly; a bug is never a verdict."""
     # Facts are a tree without cycles: looking for some every 700 objects found none and took 7 ms of a check.
     gc.set_threshold(20_000, 10, 10)
+    ending.leave_in_order()
+    try:
+        ending.ready_streams()
+        status = _run()
+        unwritten = ending.flushed()
+        if unwritten is not None:
+            status = _unwritten(unwritten)
+    except KeyboardInterrupt as stop:
+        status = ending.status_of(stop)
+        ending.discard_output()
+    ending.leave_no_more()
+    sys.exit(status)
+
+
+def _run() -> int:
+    """The command's own status, whatever it ran into."""
     try:
         status: Any = cli.main(standalone_mode=False)
-        sys.stdout.flush()
+    except SystemExit as stop:
+        status = stop.code
     except click.exceptions.Exit as stop:
         status = stop.exit_code
     except click.ClickException as error:
-        error.show()
-        status = _refused(error.format_message()) if _for_nagios(sys.argv) else 2
-    except (click.Abort, KeyboardInterrupt):
-        status = 130
-    except BrokenPipeError:
-        # Python would complain once more while it closes stdout.
-        sys.stdout = None
-        status = 141
-    sys.exit(status if isinstance(status, int) else 0)
+        with suppress(OSError):  # nobody may be there to read it
+            error.show()
+        return _refused(error.format_message(), 2)
+    except click.Abort as stop:
+        raise KeyboardInterrupt from stop.__cause__
+    except _Failed as failed:
+        if failed.error.errno not in _OF_OUTPUT:
+            return _broke(failed.error)
+        return _unwritten(failed.error)
+    except MemoryError:
+        ending.complain("gpudoctor: memory ran out; judge parts of the input (--from), or raise the limit (ulimit -v)")
+        return _refused("memory ran out", 3)
+    except Exception as error:
+        return _broke(error)
+    return status if isinstance(status, int) else 0
+
+
+def _unwritten(error: OSError) -> int:
+    """Nobody could read the verdict: a status alone must not look like one."""
+    ending.discard_output()
+    if error.errno == errno.EPIPE:
+        return 141
+    ending.complain(f"gpudoctor: cannot write to standard output: {error.strerror or error}")
+    return _refused("its output could not be written", 2)
+
+
+def _broke(error: Exception) -> int:
+    """A bug of ours says nothing of the host, and status 1 would."""
+    if os.environ.get("GPUDOCTOR_DEBUG"):
+        raise error
+    ending.complain(
+        f"gpudoctor broke: {ending.where(error)}. This is a bug of gpudoctor and says nothing of the host: please report it, "
+        "with what GPUDOCTOR_DEBUG=1 shows"
+    )
+    return _refused("gpudoctor broke", 3)

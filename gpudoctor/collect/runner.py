@@ -20,6 +20,8 @@ from typing import Any
 
 from gpudoctor import shipped
 from gpudoctor.collect.capture import Capture, Probe
+from gpudoctor.collect.strays import none_left
+from gpudoctor.collect.streams import allow_files, content, two_files
 
 MAX_OUTPUT = 32 << 20  # bytes of one stream; the longest honest output (the kernel log of a large host) is under 16 MiB
 KEPT = 1 << 16  # of an output that passed it: enough to see what it was
@@ -42,10 +44,25 @@ def run(
 
     The captures come in the order of the jobs. meanwhile: work to do once all have started (they take no notice of us).
     """
+    restore = _guard_signals()
+    try:
+        with none_left():
+            return _run(jobs, end, grace_s, max_output, meanwhile)
+    finally:
+        restore()
+
+
+def _run(
+    jobs: Sequence[tuple[Probe, float]],
+    end: float | None,
+    grace_s: float,
+    max_output: int,
+    meanwhile: Callable[[], None] | None,
+) -> tuple[Capture, ...]:
     done: dict[int, Capture] = {}
     running: dict[int, _Child] = {}
     environment = _environment()
-    restore = _guard_signals()
+    allow_files(len(jobs))
     try:
         for number, (probe, seconds) in enumerate(jobs):
             try:
@@ -64,8 +81,6 @@ def run(
     except BaseException:
         _stop_all(running.values())
         raise
-    finally:
-        restore()
     return tuple(done[number] for number in range(len(jobs)))
 
 
@@ -92,7 +107,10 @@ class _Child:
         self.grace_s = grace_s
         self.max_output = max_output
         argv, program = _command(probe)
-        self.files = (_unnamed_file(), _unnamed_file())
+        try:
+            self.files = two_files()
+        except OSError as error:
+            raise _NotStarted("unrunnable", f"no file for its output: {error.strerror or error}") from error
         self.began = time.monotonic()
         self.until = self.began + seconds if end is None else min(self.began + seconds, end)
         self.limit_s = max(0.0, self.until - self.began)
@@ -156,7 +174,7 @@ class _Child:
         else:
             status = "ok" if rc == 0 else "signal" if rc < 0 else "exit"
         kept = min(KEPT, self.max_output) if status == "oversize" else self.max_output
-        out, err = (_content(f, kept) for f in self.files)
+        out, err = (content(f, kept) for f in self.files)
         self._close()
         return Capture(
             probe=self.probe,
@@ -194,9 +212,11 @@ def _command(probe: Probe) -> tuple[list[str], str]:
         if os.path.isfile(path):
             if os.access(path, os.X_OK):
                 return argv, path
-            barred = barred or path
+            barred = barred or f"{path} is not executable"
+        elif os.path.isdir(path):
+            barred = barred or f"{path} is a directory"
     if barred:
-        raise _NotStarted("unrunnable", f"{barred} is not executable")
+        raise _NotStarted("unrunnable", barred)
     raise _NotStarted("absent")
 
 
@@ -210,26 +230,6 @@ def _why_not(error: OSError | ValueError) -> str:
     if isinstance(error, OSError) and error.errno == errno.ENOENT:
         return "its interpreter or loader is not there"  # the file itself was found before
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def _unnamed_file() -> int:
-    """A file without a name that children cannot fill a disk with; a full or read-only /tmp does not matter."""
-    try:
-        return os.memfd_create("gpudoctor", os.MFD_CLOEXEC)
-    except (AttributeError, OSError):  # old kernels, some sandboxes, a Python built without it
-        import tempfile
-
-        with tempfile.TemporaryFile() as stream:
-            return os.dup(stream.fileno())
-
-
-def _content(file: int, most: int) -> bytes:
-    parts = []
-    offset = 0
-    while offset < most and (part := os.pread(file, min(1 << 20, most - offset), offset)):
-        parts.append(part)
-        offset += len(part)
-    return b"".join(parts)
 
 
 def _pidfd(pid: int) -> int | None:

@@ -65,7 +65,7 @@ def test_help_loads_no_more_than_the_command_line() -> None:
     modules = loaded("--help")
     assert "gpudoctor.cli.main" in modules
     assert within(HELP_NEVER, modules) == []
-    assert within(("gpudoctor",), modules) == ["gpudoctor", "gpudoctor.cli", "gpudoctor.cli.main"]
+    assert within(("gpudoctor",), modules) == ["gpudoctor", "gpudoctor.cli", "gpudoctor.cli.ending", "gpudoctor.cli.main"]
 
 
 def test_the_guard_sees_what_lies_below_a_name() -> None:

@@ -74,8 +74,7 @@ def test_a_child_that_cannot_be_killed_is_given_up(monkeypatch):
     monkeypatch.setattr(os, "killpg", lambda pid, number: None)
     got = sh("echo $$; exec sleep 5", seconds=0.3)
     assert got.status == "stuck" and got.rc is None
-    os.kill(int(got.out), signal.SIGKILL)
-    os.waitpid(int(got.out), 0)
+    assert gone(int(got.out))  # by another way: as one of those that left their group
 
 
 @pytest.mark.parametrize("script", ["yes", "while :; do printf '%s' aaaaaaaaaaaaaaaa; done", "yes >&2"])
@@ -104,6 +103,34 @@ def test_grandchild_that_keeps_the_output_open_neither_delays_nor_survives():
     got = sh("sleep 600 & echo $!", seconds=30.0)
     assert got.status == "ok"
     assert gone(int(got.out))
+
+
+@pytest.mark.parametrize("script", ["setsid sleep 600 & echo $!", "setsid sh -c 'setsid sleep 600 & echo $!; sleep 600' & sleep 0.5", "setsid sleep 600 & echo $!; sleep 600"])
+def test_those_that_left_the_group_are_ended_too(script):
+    got = sh(script, seconds=1.5)
+    assert got.status in ("ok", "timeout")
+    assert gone(int(got.out))
+
+
+def test_a_child_of_ours_that_is_no_probe_stays():
+    mine = subprocess.Popen(("sleep", "600"), start_new_session=True)
+    sh("setsid sleep 600 & echo $!")
+    assert mine.poll() is None
+    mine.kill()
+    mine.wait()
+
+
+def test_few_descriptors_are_a_reason_and_no_crash(monkeypatch):
+    monkeypatch.setattr(runner, "two_files", lambda: os.open("/no/such/folder", os.O_RDONLY))
+    got = sh("echo out")
+    assert got.status == "unrunnable" and b"no file for its output" in got.err
+
+
+def test_a_folder_of_that_name_is_said(monkeypatch, tmp_path):
+    (tmp_path / "tool").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    got = run([(probe("tool"), 5.0)])[0]
+    assert got.status == "unrunnable" and b"is a directory" in got.err
 
 
 def test_the_whole_group_is_stopped_at_the_limit():
