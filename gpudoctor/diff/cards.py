@@ -79,7 +79,8 @@ def _alone(seat: Seat, a: Gpus, b: Gpus, notes: Notes) -> None:
     notes.change(
         "gpu-gone" if gone else "gpu-new", gpu.subject, f"{gpu.opening}{name} {words}", direction=WORSE if gone else BETTER,
         severity=ERROR if gone else NOTE, before=gpu.label if gone else None, after=None if gone else gpu.label,
-        about=(f"gpu:{gpu.index}",), evidence=spots("bdf", seat.a, seat.b),
+        # A number that A gave means another GPU in B.
+        about=() if gone and gpu.bdf else (f"gpu:{gpu.index}",), evidence=spots("bdf", seat.a, seat.b),
     )  # fmt: skip
 
 

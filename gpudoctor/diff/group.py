@@ -24,9 +24,9 @@ class Explains(NamedTuple):
 _PATHS = ("no-nvlink-path", "path-phb", "path-node", "path-sys")
 # First come, first served: what stands higher is the deeper cause.
 TABLE: tuple[Explains, ...] = (
-    Explains("gpu-gone", ("gpu-index",), ("numa-unknown", "gpu-not-visible", "xid"), "host"),
+    Explains("gpu-gone", ("gpu-index", "grant"), ("numa-unknown", "gpu-not-visible", "xid"), "host"),
     Explains("gpu-gone", ("xid", "gpu-error", "pair-path", "nvlinks", "nvlink"), ("gpu-missing", "nvlink-down"), "near"),
-    Explains("gpu-new", ("gpu-index",), ("gpu-not-visible",), "host"),
+    Explains("gpu-new", ("gpu-index", "grant"), ("gpu-not-visible",), "host"),
     Explains("gpu-card", ("pcie-limit", "memory", "bar1", "power", "pcie-link", "p2p"), ("small-bar", "slot-speed", "slot-width"), "near"),
     Explains("gpu-moved", ("numa", "pcie-place"), ("numa-mismatch", "numa-unknown", "slot-width", "slot-speed", "chipset-slot"), "near"),
     Explains("mig", ("pair-path", "p2p"), ("mig", "p2p-unsupported", *_PATHS), "near"),
@@ -62,7 +62,7 @@ TABLE: tuple[Explains, ...] = (
     Explains("nic-gone", ("nic-path",), ("nic-link", "nic-far"), "host"),
     Explains("nic-path", (), ("nic-far",), "near"),
     Explains("numa", ("affinity",), ("numa-mismatch", "numa-unknown"), "near"),
-    Explains("grant", ("gpu-gone", "gpu-new"), ("gpu-not-visible",), "host"),
+    Explains("grant", (), ("gpu-not-visible",), "host"),
     Explains("power", (), ("throttled",), "near"),
     Explains("bar1", (), ("small-bar",), "near"),
     Explains("bandwidth", (), ("busbw-low",), "host"),

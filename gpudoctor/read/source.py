@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from gpudoctor.facts.base import Loss
+from gpudoctor.read.text import clean
 from gpudoctor.record import KeyedRecord
+
+if TYPE_CHECKING:
+    from tarfile import TarInfo
 
 CHUNK = 1 << 20
 MAX_FILES = 2000  # in one folder or archive
 MAX_DEPTH = 6
 MAX_MEMBER = 256 << 20  # bytes of one archive member
 MAX_ARCHIVE = 1 << 30  # bytes unpacked in all: a small archive may hold a great many zeros
+MAX_ENTRIES = 10 * MAX_FILES  # of one archive, whatever they are
+MAX_RATIO = 300  # unpacked bytes per packed one, beyond RATIO_FROM: logs reach a tenth of it
+RATIO_FROM = 64 << 20
 MAX_UNPACKED = 4 << 30  # bytes of one compressed log, which is streamed and never held
 MANIFEST = "manifest.json"
 
@@ -151,23 +159,32 @@ def _archive(path: str) -> Iterator[Source]:
     import zlib
 
     held: dict[str, bytes] = {}
-    total = 0
+    total = entries = 0
     try:
+        packed = max(1, os.path.getsize(path))
         with tarfile.open(path, "r|*") as tar:
             for member in tar:
-                if len(held) >= MAX_FILES or total >= MAX_ARCHIVE:
-                    yield Loss(path, f"larger than the limits ({MAX_FILES} files, {MAX_ARCHIVE >> 20} MiB): the rest was left out")
+                entries += 1
+                if len(held) >= MAX_FILES or entries > MAX_ENTRIES or total >= MAX_ARCHIVE:
+                    yield Loss(path, f"larger than the limits ({MAX_FILES} files, {MAX_ENTRIES} entries, {MAX_ARCHIVE >> 20} MiB): the rest was left out")
                     break
                 if member.isdir():
                     continue
                 name = os.path.normpath(member.name)
-                if not member.isfile() or name.startswith(("/", "..")):
-                    yield Loss(f"{path}: {member.name}", "not a plain file inside the archive: left alone")
+                refused = _refused(member, name, held)
+                if refused:
+                    yield Loss(f"{path}: {_shown(member.name)}", refused)
                     continue
+                if max(RATIO_FROM, MAX_RATIO * packed) < total + member.size:
+                    yield Loss(path, f"unpacks to more than {MAX_RATIO} times its size, as no output does: the rest was left out")
+                    break
                 content = tar.extractfile(member)
                 if content is not None:
                     held[name] = content.read(min(MAX_MEMBER, MAX_ARCHIVE - total))
-                    total += len(held[name])
+                    # What is passed over is unpacked all the same, so it counts.
+                    total += member.size
+                    if len(held[name]) < member.size:
+                        yield Loss(f"{path}: {_shown(member.name)}", f"of {member.size >> 20} MiB only the first {len(held[name]) >> 20} were read")
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         yield Loss(path, f"the archive is damaged ({type(error).__name__}): what came before was read")
     manifests = sorted((n for n in held if os.path.basename(n) == MANIFEST), key=lambda n: n.count("/"))
@@ -176,9 +193,23 @@ def _archive(path: str) -> Iterator[Source]:
         inside = {n[len(base) + 1 if base else 0 :]: held.pop(n) for n in list(held) if not base or n.startswith(base + "/")}
         if not inside:
             continue
-        yield Folder(name=os.path.join(path, base) if base else path, names=tuple(sorted(inside)), read=inside.get)
+        yield Folder(name=os.path.join(path, _shown(base)) if base else path, names=tuple(sorted(inside)), read=inside.get)
     for name in sorted(held):
-        yield Document(name=f"{path}/{name}", chunks=_constant(held[name]))
+        yield Document(name=f"{path}/{_shown(name)}", chunks=_constant(held[name]))
+
+
+def _refused(member: TarInfo, name: str, held: Mapping[str, bytes]) -> str | None:
+    """Why a member is left alone. A link, a device or a way out of the archive is no output."""
+    if not member.isfile() or name.startswith(("/", "..")):
+        return "not a plain file inside the archive: left alone"
+    if member.issparse():
+        return "a sparse file, which may hold any number of zeros: left alone"
+    return "a second file of this name: the first was read" if name in held else None
+
+
+def _shown(name: str) -> str:
+    """A member's name for a reader: bytes that are no UTF-8 and escapes may stand in it."""
+    return clean(name.encode("utf-8", "replace").decode())
 
 
 def _constant(content: bytes) -> Callable[[], Iterator[bytes]]:
