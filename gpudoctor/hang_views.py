@@ -87,12 +87,15 @@ def tables_of(works: Iterable[RankWork]) -> dict[str, Table]:
     tables: dict[str, Table] = {}
     works = list(works)
     local = {w.group or "0" for w in works if w.rank is None and w.group_rank is not None}
+    # A rank tells its default group of a time-out that may have been in another group.
+    told = {w.rank for w in works if w.timed_out}
     for work in works:
         key = work.group or "0"
         rank = work.group_rank if key in local else work.rank
         table = tables.setdefault(key, Table(key))
         table.name = table.name or work.group_name
         table.overall = key not in local
+        signalled = work.signalled is True and work.rank not in told
         waits = work.timed_out is True or work.seq is not None and work.error is None
         if rank is None:
             continue
@@ -101,15 +104,22 @@ def tables_of(works: Iterable[RankWork]) -> dict[str, Table]:
                 rank=rank,
                 enqueued=work.last_enqueued,
                 completed=work.last_completed,
-                waits_in=work.seq if waits else None,
+                waits_in=work.seq if waits else _next(work) if signalled else None,
                 waited_ms=work.ran_ms if work.ran_ms is not None else work.timeout_ms if waits else None,
-                timed_out=work.timed_out is True,
+                timed_out=work.timed_out is True or signalled,
                 signature=_signature(work) if waits and work.op else None,
                 frames=work.frames or (),
                 evidence=tuple(dict.fromkeys(work.at(f) for f in ("timed_out", "last_enqueued"))),
             )
         )
     return tables
+
+
+def _next(work: RankWork) -> int | None:
+    """The collective that is called and not done, where counts say so."""
+    if work.last_enqueued is None or work.last_completed is None or work.last_enqueued <= work.last_completed:
+        return None
+    return work.last_completed + 1
 
 
 def _signature(work: RankWork) -> Signature:

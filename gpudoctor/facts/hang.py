@@ -44,6 +44,7 @@ class RankWork(Entry):
     timeout_ms: int | None = None
     ran_ms: int | None = None
     timed_out: bool | None = None
+    signalled: bool | None = None  # it says that a collective of its own timed out, and not which
     told_by: int | None = None  # the rank whose time-out this one heard of
     stuck_seconds: int | None = None  # its watchdog itself made no progress
     error: str | None = None  # an asynchronous error of NCCL or CUDA

@@ -13,8 +13,10 @@ from typing import Any
 from gpudoctor import bdf
 from gpudoctor.facts.bandwidth import COLLECTIVES, TWICE, Bandwidth, BandwidthRow, BandwidthRun, Failure, Member
 from gpudoctor.facts.base import Fact, Loss
+from gpudoctor.facts.hang import Watchdog
 from gpudoctor.model import Evidence
 from gpudoctor.parsers.nccl_row import ROW, Layout, header, ranks, read
+from gpudoctor.parsers.torch_blame import deaths_by_launcher
 from gpudoctor.read.section import Line, Section
 
 _VERSION = re.compile(r"#\s*nccl-tests version (\S+)(?: \(\w+\))? nccl-headers=\d+ nccl-library=(\d+)\s")
@@ -67,6 +69,9 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     runs: list[_Run] = []
     command: tuple[Line, str, str] | None = None
     lost: list[Line] = []
+    died = deaths_by_launcher(section)
+    if died:
+        yield Watchdog(deaths=died)
     for line in section:
         if len(line.text) > _LONGEST:
             continue

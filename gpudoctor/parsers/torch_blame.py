@@ -20,6 +20,12 @@ _UNFINISHED = re.compile(r"\[(\d[\d, ]{0,20000})\] joined but didn't finish coll
 _NEVER = re.compile(r"ranks? \[(\d[\d, ]{0,20000})\] are the lagging ranks")
 _DEATH_RANK = re.compile(r"^\s*(?:\[rank ?\d+\]:\s?)?rank\s{1,8}: (\d{1,7}) \(local_rank: \d+\)\s*$")
 _DEATH_CODE = re.compile(r"exitcode\s{1,8}: (-?\d{1,4}) \(pid: \d+\)")
+# Open MPI's mpirun, PRRTE's prterun; the sentence is broken where 76 columns end.
+_MPI = re.compile(
+    r"(?:mpirun|mpiexec|orterun|prterun)\S* noticed that process rank (\d{1,7}) with PID \d+ on node (\S{1,120}) exited on\s+signal (\d{1,2}) \("
+)
+_SRUN = re.compile(r"srun: error: (\S{1,120}): tasks? (\d{1,7}): (Killed|Out Of Memory|Segmentation fault|Bus error)\b")
+_SRUN_SIGNALS = {"Killed": 9, "Out Of Memory": 9, "Segmentation fault": 11, "Bus error": 7}
 _DEATH_HOST = re.compile(r"^\s*host\s{1,8}: (\S{1,120})\s*$")
 
 
@@ -48,7 +54,10 @@ def accused_by(section: Section, line: Line) -> Iterator[Accused]:
 
 
 def death_by(section: Section, lines: tuple[Line, ...], place: int) -> Death | None:
-    """torchrun's table: host, rank and exitcode on three lines, under "Root Cause" for the first one seen."""
+    """torchrun's table: host, rank and exitcode on three lines, under "Root Cause" for the first one seen. Or one sentence."""
+    launcher = _by_launcher(section, lines, place)
+    if launcher is not None:
+        return launcher
     found = _DEATH_CODE.search(lines[place].text)
     if found is None:
         return None
@@ -65,3 +74,23 @@ def death_by(section: Section, lines: tuple[Line, ...], place: int) -> Death | N
         first=first,
         origin={"*": section.at(lines[place])},
     )
+
+
+def deaths_by_launcher(section: Section) -> tuple[Death, ...]:
+    """Processes that mpirun or srun saw end by a signal, among lines of another output."""
+    found = (_by_launcher(section, section.lines, place) for place in range(len(section.lines)))
+    return tuple(death for death in found if death is not None)
+
+
+def _by_launcher(section: Section, lines: tuple[Line, ...], place: int) -> Death | None:
+    text = lines[place].text
+    if "noticed that process rank" in text:
+        after = lines[place + 1].text.strip() if place + 1 < len(lines) else ""
+        found = _MPI.search(f"{text.rstrip()} {after}")
+        if found is not None and int(found[1]) < MAX_RANK:
+            return Death(rank=int(found[1]), exitcode=-int(found[3]), host=found[2], first=True, origin={"*": section.at(lines[place])})
+    elif "srun: error:" in text:
+        found = _SRUN.search(text)
+        if found is not None and int(found[2]) < MAX_RANK:
+            return Death(rank=int(found[2]), exitcode=-_SRUN_SIGNALS[found[3]], host=found[1], origin={"*": section.at(lines[place])})
+    return None

@@ -54,6 +54,8 @@ _TELLING = re.compile(r"WorkNCCL|Watchdog|watchdog|NCCL work|enqueued|async exce
 _BEFORE = re.compile(r"\[rank ?(\d{1,7})\]:?\s{0,2}(?:\[[^\[\]]{0,120}\]\s{0,2})?[^\[\]]{0,160}\Z")
 _STRICTLY_BEFORE = re.compile(r"\[rank ?(\d{1,7})\]:?\s{0,2}(?:\[[^\[\]]{0,120}\]\s{0,2})?\Z")
 _OWN_FILE = re.compile(r"ProcessGroupNCCL\.cpp:\d+\]|ProcessGroupNCCL's|WorkNCCL\(")
+_ENDED = re.compile(r"Some NCCL operations have failed or timed out|Stack trace of the failed collective: *$")
+_NAMED = re.compile(r"\[rank ?(\d{1,7})[\]\[]")
 _GUID = re.compile(r"GUID (\w{1,60})")
 _ID = re.compile(r"PG (?:ID )?(\d{1,9})\b")
 _NAME = re.compile(r"\(([^()]{1,80})\)")
@@ -98,7 +100,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         death = death_by(section, lines, place)
         if death is not None:
             deaths.append(death)
-    works = _placed(works)
+    works = _placed(works) or _only_ended(section, lines)
     if not (ours or works or accused or deaths):
         raise Unparsable(f"{section.source}: PyTorch's process group is named, but no whole line of its watchdog is there")
     yield Watchdog(joined_works(works), tuple(dict.fromkeys(accused)), tuple(dict.fromkeys(deaths)))
@@ -193,6 +195,7 @@ def _work(section: Section, lines: tuple[Line, ...], place: int, hit: _Hit) -> R
             "last_completed": max(0, int(said["completed"])),
             "seq": int(at["seq"]) if at else None,
             "told_by": _rank(told[1]) if told else None,
+            "signalled": "collective timeout from this local rank" in hit.said or None,
             "frames": _frames(lines, place),
         }
     elif match.re is _ASYNC:
@@ -201,6 +204,24 @@ def _work(section: Section, lines: tuple[Line, ...], place: int, hit: _Hit) -> R
     else:
         fields["stuck_seconds"] = int(said["seconds"])
     return RankWork(**fields)
+
+
+def _only_ended(section: Section, lines: tuple[Line, ...]) -> list[RankWork]:
+    """Nothing but the news that a collective failed, of one rank or several: an excerpt without the line that names it."""
+    if any("NCCL error" in line.text or "CUDA error" in line.text for line in lines):
+        return []
+    out: dict[int | None, RankWork] = {}
+    for place, line in enumerate(lines):
+        if _ENDED.search(line.text) is not None:
+            named = _NAMED.search(line.text)
+            rank = _rank(named[1]) if named is not None else None
+            frames = _frames(lines, place) if "Stack trace" in line.text else None
+            known = out.get(rank)
+            if known is None or frames and not known.frames:
+                out[rank] = RankWork(
+                    source=section.source, rank=rank, signalled=True, frames=frames, origin={"*": section.at(line)}
+                )
+    return list(out.values())
 
 
 def _continues(lines: tuple[Line, ...], hit: _Hit) -> bool:
@@ -242,15 +263,26 @@ def _last_error(lines: tuple[Line, ...], place: int) -> str | None:
     return None
 
 
+def _call(work: RankWork) -> tuple[Any, ...]:
+    return (work.seq, work.op, work.numel_in, work.numel_out, work.shape)
+
+
 def _placed(works: list[RankWork]) -> list[RankWork]:
     """Lines that name only `[Rank N]`, or no rank, go to the entry of the same time-out that says more."""
     from gpudoctor.record import replace
 
     known = {(w.seq, w.op, w.numel_in) for w in works if w.rank is not None or w.group_rank is not None}
     grouped: dict[int, list[RankWork]] = {}
+    same_call: dict[tuple[Any, ...], dict[str, RankWork]] = {}
     for work in works:
         if work.group is not None and work.rank is not None:
             grouped.setdefault(work.rank, []).append(work)
+    groups_of_rank = {w.rank: {k.group for k in grouped.get(w.rank, ())} for w in works if w.rank is not None}
+    for work in works:
+        own = groups_of_rank.get(work.rank, set()) if work.rank is not None else set()
+        if work.timed_out and len(own) == 1:
+            named = next(k for k in grouped[work.rank] if k.group in own) if work.rank is not None else work
+            same_call.setdefault(_call(work), {})[named.group or ""] = named
     out = []
     for work in works:
         if work.rank is None and work.group_rank is None:
@@ -265,6 +297,9 @@ def _placed(works: list[RankWork]) -> list[RankWork]:
             groups = {k.group: k for k in same}
             exact = {k.group: k for k in same if k.seq is not None and k.seq == work.seq}
             chosen = exact if len(exact) == 1 else groups
+            if not chosen and work.timed_out:
+                # The lines of its own that name the group are not there; ranks that wait in the same call name it.
+                chosen = dict(same_call.get(_call(work), {}))
             if len(chosen) == 1:
                 (other,) = chosen.values()
                 work = replace(work, group=other.group, group_name=other.group_name)

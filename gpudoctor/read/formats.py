@@ -251,10 +251,12 @@ FORMATS: tuple[Format, ...] = (
             "WorkNCCL(", "Watchdog caught", "ProcessGroupNCCL", "NCCL work: ", "watchdog at work", "last enqueued work",
             "watchdog thread terminated", "watchdog got stuck", "monitoredBarrier", "store_based_barrier_key", "store based barrier",
             "didn't join collective", "didn't finish collective", "lagging ranks", "exitcode ", "clients joined",
+            "noticed that process rank", "srun: error:",
         ),
         r"WorkNCCL\(|Watchdog caught|ProcessGroupNCCL(?!\.cpp:\d+, )|NCCL work: |watchdog at work|last enqueued work|watchdog thread terminated"
         r"|watchdog got stuck|failed to pass monitoredBarrier|store_based_barrier_key|store based barrier|didn't (?:join|finish) collective"
-        r"|lagging ranks|clients joined|^\s*exitcode\s{1,8}:\s",
+        r"|lagging ranks|clients joined|^\s*exitcode\s{1,8}:\s"
+        r"|noticed that process rank \d+ with PID|srun: error: \S+: tasks? \d+: (?:Killed|Out Of|Seg|Bus)",
         around=(6, 24),
     ),
     # NCCL's RAS service, its answer as text; the JSON form.

@@ -12,10 +12,12 @@ import pytest
 from gpudoctor.checkers.collective_timeout import CollectiveTimeout
 from gpudoctor.facts.hang import Accused, Death, Dump, FlightRecorder, RankWork, Watchdog
 from gpudoctor.hang import hangs, listing
+from gpudoctor.ingest import take
 from gpudoctor.model import CERTAIN, ERROR, CannotTell, Finding
 from gpudoctor.parsers import flight_recorder
 from gpudoctor.parsers.flight_recorder import rank_of
 from gpudoctor.read.section import Section
+from gpudoctor.read.source import Document
 from tests.made_jobs import Job, entry
 from tests.support import FIXTURES, HERE, check, findings, report
 
@@ -336,3 +338,76 @@ def test_many_ranks_stay_readable() -> None:
     facts = Watchdog((*(work(r, 7, 7) for r in range(4096) if r % 3), *(work(r, enqueued=6) for r in range(0, 4096, 3))))
     (finding,) = [f for f in check(CollectiveTimeout(), facts) if isinstance(f, Finding)]
     assert finding.subject == "host" and len(finding.message) < 400
+
+
+DUMP = (
+    "[rank{r}]:[E418 01:32:50.907313453 ProcessGroupNCCL.cpp:1890] [PG ID 0 PG GUID 0(default_pg) Rank {r}] Received a dump signal due to a "
+    "collective timeout from {who} and we will try our best to dump the debug info. Last enqueued NCCL work: {e}, last completed NCCL work: {c}."
+    "This is most likely caused by incorrect usages of collectives.\n"
+)
+
+
+def judged(text: str) -> list[Finding]:
+    intake = take((), [Document(name="log.txt", chunks=lambda: iter([text.encode()]))])
+    return [
+        f
+        for store in intake.stores
+        if (watchdog := store.get(Watchdog)) is not None
+        for f in check(CollectiveTimeout(), watchdog)
+        if isinstance(f, Finding)
+    ]
+
+
+def test_the_signal_to_dump_alone_is_a_time_out() -> None:
+    found = judged("".join(DUMP.format(r=r, who="this local rank", e=22, c=21) for r in (1, 2)))
+    assert [f.slug for f in found] == ["collective-timeout"] and "Ranks 1-2 waited in a collective #22" in found[0].message
+    # All that was called is done: the time-out was in another group, and no number is made up.
+    found = judged(DUMP.format(r=1, who="this local rank", e=7, c=7))
+    assert "waited in a collective of default_pg" in found[0].message and "#" not in found[0].message
+    # A rank that only heard of another's waited in nothing.
+    assert judged(DUMP.format(r=0, who=" rank 13", e=1261, c=1259)) == []
+
+
+def test_the_signal_to_dump_makes_no_second_time_out_of_one_in_another_group() -> None:
+    caught = (
+        "[rank1]:[E418 01:32:49 ProcessGroupNCCL.cpp:685] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, "
+        "OpType=ALLTOALL_BASE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600033 milliseconds before timing out.\n"
+        "[rank1]:[E418 01:32:49 ProcessGroupNCCL.cpp:2324] [PG ID 3 PG GUID 17(ep) Rank 0]  failure detected by watchdog at work sequence id: 77 "
+        "PG status: last enqueued work: 77, last completed work: 76\n"
+    )
+    found = judged(caught + DUMP.format(r=1, who="this local rank", e=9, c=8))
+    assert len(found) == 1 and "ALLTOALL_BASE #77" in found[0].message
+
+
+def test_a_time_out_whose_group_is_cut_off_joins_those_who_wait_in_the_same_call() -> None:
+    one = (
+        "[rank{r}]:[E1206 18:44:12 ProcessGroupNCCL.cpp:607] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7753, "
+        "OpType=_REDUCE_SCATTER_BASE, NumelIn={n}, NumelOut=64, Timeout(ms)=600000) ran for 600061 milliseconds before timing out.\n"
+    )
+    group = "[rank{r}]:[E1206 18:44:12 ProcessGroupNCCL.cpp:1664] [PG {g} Rank {r}] Exception (either an error or timeout) detected by watchdog at work: 7753, last enqueued NCCL work: 7755, last completed NCCL work: 7752.\n"
+    text = one.format(r=0, n=512) + group.format(r=0, g=1) + one.format(r=3, n=512)
+    assert [f.message[:28] for f in judged(text)] == ["Ranks 0,3 waited 600 s in _R"]
+    # Another call, or the same in two groups, stays apart.
+    assert len(judged(text + one.format(r=4, n=8))) == 2
+    assert len(judged(text + one.format(r=5, n=512) + group.format(r=5, g=2))) == 3
+
+
+def test_the_news_that_a_collective_failed_is_not_nothing() -> None:
+    ended = "[rank2]:[E307 05:30:18 ProcessGroupNCCL.cpp:744] [Rank 2] Some NCCL operations have failed or timed out. Due to the asynchronous nature\n"
+    assert [f.slug for f in judged(ended)] == ["collective-timeout"]
+    # An error says more than this line, which follows it.
+    assert judged("[rank2]: RuntimeError: CUDA error: an illegal memory access was encountered\n" + ended) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "subject"),
+    [
+        ("mpirun noticed that process rank 3 with PID 21345 on node gpu12 exited on signal 9 (Killed).", "rank:3"),
+        ("prterun noticed that process rank 7 with PID 0 on node gpu0304 exited on\nsignal 11 (Segmentation fault).", "rank:7"),
+        ("srun: error: gpu-node-3: task 12: Killed", "rank:12"),
+        ("srun: error: gpu-node-3: task 12: Exited with exit code 1", None),
+        ("mpirun noticed that process rank 3 with PID 21345 on node gpu12 exited on signal 6 (Aborted).", None),
+    ],
+)
+def test_launchers_that_saw_a_process_die(line: str, subject: str | None) -> None:
+    assert [f.subject for f in judged(line + "\n")] == ([subject] if subject else [])
