@@ -30,9 +30,9 @@ class Options(KeyedRecord):
 class NotStarted(Exception):
     """Nothing was measured, and it is no fault of the links. `fact` is what is missing, the words say why and what to do."""
 
-    def __init__(self, fact: str, reason: str, hint: str | None = None, of_cuda: bool = False) -> None:
+    def __init__(self, fact: str, reason: str, hint: str | None = None, of_host: bool = False) -> None:
         super().__init__(reason)
-        self.of_cuda = of_cuda  # the GPUs are listed, and CUDA did not give them
+        self.of_host = of_host  # GPUs, driver or CUDA: a look at the host may say why
         self.fact = fact
         self.reason = reason
         self.hint = hint

@@ -18,6 +18,7 @@ GLOO = (8, 1 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20)
 SHORT = (64 << 20, 256 << 20, 1 << 30)  # of a variation: the level alone
 PAIR = (64 << 20, 256 << 20)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_UUID = re.compile(r"^(?:GPU|MIG)-", re.I)
 _SIZE = re.compile(r"^(\d+)([KMG]?)(?:i?B?)$", re.I)
 MOST_SIZES = 200
 
@@ -56,8 +57,26 @@ def sizes(words: str) -> tuple[int, ...]:
     return tuple(out)
 
 
+def check(words: str) -> None:
+    """Can these be GPUs of some host? Unusable, with what to write instead, before any host is looked at."""
+    named = [word.strip() for word in words.split(",") if word.strip()]
+    if words == "all" or words.isdigit() and int(words):
+        return
+    if words.isdigit() or not named:
+        raise Unusable(f"--gpus {words}: names no GPU; write how many (2), all, or which: indices or UUIDs with commas (0,3)")
+    for word in named:
+        if not word.isdigit() and not _UUID.match(word):
+            low, dash, high = word.partition("-")
+            whole = f"; a range is written out: {','.join(map(str, range(int(low), int(high) + 1)))}" if dash and low.isdigit() and high.isdigit() and int(low) < int(high) <= int(low) + 63 else ""
+            raise Unusable(f"--gpus {words}: {word!r} is no index of nvidia-smi and no UUID (nvidia-smi -L lists both){whole}")
+    twice = next((word for at, word in enumerate(named) if word.lower() in (w.lower() for w in named[:at])), None)
+    if twice is not None:
+        raise Unusable(f"--gpus {words}: names GPU {twice} twice")
+
+
 def targets(words: str, gpus: Gpus, grant: Grant | None) -> tuple[Target, ...]:
     """`2` (the first two), `all`, `0,3` (nvidia-smi's indices), UUIDs or their beginnings. A comma makes a list: `0,` is GPU 0."""
+    check(words)
     usable = granted(gpus, grant)
     if words == "all":
         chosen = usable
@@ -68,10 +87,8 @@ def targets(words: str, gpus: Gpus, grant: Grant | None) -> tuple[Target, ...]:
         chosen = usable[:count]
     else:
         chosen = [_named(word.strip(), usable, gpus) for word in words.split(",") if word.strip()]
-    if not chosen and words != "all":
-        raise Unusable(f"{words!r} names no GPU")
     if len({id(g) for g in chosen}) < len(chosen):
-        raise Unusable(f"{words!r} names a GPU twice")
+        raise Unusable(f"--gpus {words}: an index and a UUID in it are the same GPU")
     return tuple(
         Target(index=g.index if g.index is not None else at, uuid=g.uuid, bdf=g.bdf, name=g.name)
         for at, g in enumerate(chosen)
@@ -104,16 +121,24 @@ def _named(word: str, usable: list[Gpu], gpus: Gpus) -> Gpu:
     if len(found) == 1:
         return found[0]
     if len(found) > 1:
-        raise Unusable(f"{word!r} fits {len(found)} GPUs")
-    if not word.isdigit() and not re.match(r"^(GPU|MIG)-", word, re.I):
-        raise Unusable(f"{word!r} is no GPU: an index of nvidia-smi or a UUID (nvidia-smi -L)")
-    hidden = any(_is(g, word) for g in gpus.listed)
-    raise NotHere(f"GPU {word} is " + ("not among those granted to this process (CUDA_VISIBLE_DEVICES)" if hidden else "not on this host"))
+        raise Unusable(f"--gpus {word}: fits {len(found)} GPUs, write more of the UUID")
+    if any(_is(g, word) for g in gpus.listed):
+        raise NotHere(f"GPU {word} is not among those granted to this process: CUDA_VISIBLE_DEVICES leaves it {_these(usable)}")
+    raise NotHere(f"GPU {word} is not on this host, which has {_these(gpus.listed)}")
+
+
+def _these(gpus: Sequence[Gpu]) -> str:
+    indices = sorted(g.index for g in gpus if g.index is not None)
+    if len(indices) > 2 and indices[-1] - indices[0] == len(indices) - 1:
+        return f"GPU {indices[0]} to {indices[-1]}"
+    return f"GPU {' and '.join(map(str, indices))}" if indices else "none"
 
 
 def _too_few(count: int, usable: list[Gpu], gpus: Gpus) -> str:
     text = f"{count} GPUs were asked for, {len(usable)} {'is' if len(usable) == 1 else 'are'} usable here"
-    return text + (f" (the driver lists {len(gpus.listed)}; CUDA_VISIBLE_DEVICES or an error leaves the others out)" if len(gpus.listed) > len(usable) else "")
+    if len(gpus.listed) > len(usable):
+        text += f" (the driver lists {len(gpus.listed)}; CUDA_VISIBLE_DEVICES or an error leaves the others out)"
+    return f"{text}: --gpus all takes those there are"
 
 
 def rounds_of_pairs(chosen: tuple[Target, ...], pairs: Pairs | None) -> tuple[tuple[tuple[int, int], ...], ...]:

@@ -53,8 +53,8 @@ class Session:
         self.began = time.monotonic()
         self.engine_s = 0.0  # until the engine was ready (PyTorch imported)
 
-    def choose(self) -> None:
-        """Find the engine and let it begin to load: the look at the host is taken meanwhile."""
+    def choose(self) -> NotStarted | None:
+        """Find the engine and let it begin to load: the look at the host is taken meanwhile. What keeps it is returned."""
         wish, backend = self.options.engine, self.options.backend
         try:
             folder = None
@@ -76,7 +76,8 @@ class Session:
                 self.notes.append(f"host copies and the proof of peer to peer need PyTorch, which was not found ({error})")
             self.engine = self.engine or self.torch
         except CannotStart as error:
-            raise NotStarted("a program to measure with", str(error)) from error
+            return NotStarted("a program to measure with", str(error))
+        return None
 
     def close(self) -> None:
         for engine in (self.engine, self.torch):
@@ -89,12 +90,12 @@ class Session:
             words = self.options.gpus
             count = 2 if words == "all" else int(words) if words.isdigit() else 0
             if not 1 <= count <= 64:
-                raise plan.Unusable(f"--gpus {words}: with --backend gloo it is a number of processes")
+                raise plan.Unusable(f"--gpus {words}: with --backend gloo it is a number of processes, 2 to 64")
             self.targets = tuple(Target(index=i, on_cpu=True) for i in range(count))
             return
         gpus = store.get(Gpus)
         if gpus is None or not gpus.listed:
-            raise NotStarted(Gpus.label, store.missing.get(Gpus, "no source gave it"), "nvidia-smi")
+            raise NotStarted(Gpus.label, store.missing.get(Gpus, "no source gave it"), "nvidia-smi", of_host=True)
         try:
             self.targets = plan.targets(self.options.gpus, gpus, store.get(Grant))
         except plan.NotHere as error:
@@ -163,6 +164,8 @@ class Session:
         if (self.torch is not self.engine or ranks == 1) and (work.host_copies or work.proof):
             self._beside(replace(work, pairs=rounds))
             work = replace(work, host_copies=False, proof=False)
+        if ranks == 1 and not any(part.copies for part in self.parts):
+            raise NotStarted("a measurement of one GPU", self._nothing_of_one())
         if ranks > 1 and self._may_go_on():
             self.measured = self.engine.run(work, self.progress)
             self._vet(self.measured)
@@ -178,6 +181,14 @@ class Session:
                 )
         self.notes += [n for m in (self.measured, *self.parts) for n in m.notes if n not in self.notes]
         self.notes += self.site.kept_words()
+
+    def _nothing_of_one(self) -> str:
+        if self.options.backend == "gloo":
+            return "one process has nobody to talk to: --gpus 2"
+        if not self.options.host_copies:
+            return "one GPU has only its copies to and from the host, and --no-host-copies leaves them out"
+        why = next((n for n in self.notes if n.startswith("host copies")), "its copies to and from the host gave no rate")
+        return f"one GPU has only its copies to and from the host: {why}"
 
     def _beside(self, work: Work) -> None:
         """Host copies and the proof of peer to peer, which nccl-tests does not make. Without PyTorch they are left out."""
@@ -202,7 +213,7 @@ class Session:
             return
         if measured.short_of_memory:
             raise NotStarted("memory for the buffers", f"{measured.stopped}: free it, or take smaller --sizes", "nvidia-smi")
-        raise NotStarted("the measurement", measured.stopped, of_cuda=measured.no_gpu)
+        raise NotStarted("the measurement", measured.stopped, of_host=measured.no_gpu)
 
     def _may_go_on(self) -> bool:
         """A failed proof of peer to peer ends it: what NCCL would send that way is mangled, or hangs."""

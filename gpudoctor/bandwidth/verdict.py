@@ -16,7 +16,7 @@ from gpudoctor.facts.bandwidth import BandwidthRun, Wanted
 from gpudoctor.facts.store import FactStore
 from gpudoctor.ingest import Intake, take
 from gpudoctor.judge import judge
-from gpudoctor.model import BROKEN, NOTE, Missing, Report, severity_rank
+from gpudoctor.model import BROKEN, NO_GPU, NOTE, Missing, Report, severity_rank
 from gpudoctor.record import KeyedRecord, replace
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 # What a bandwidth run itself says. Other checks are asked only where one of these finds something: to say why.
 OWN = ("busbw-low", "pair-slow", "host-copy-slow", "wrong-results", "bandwidth-failed", "gpu-not-visible")
 _LOOK_S = 60.0
+_WITHOUT_GPU = (
+    "none is on this host's bus and no NVIDIA driver is installed. Run it where the GPUs are, judge what was measured there with "
+    "--from FILE, or try it on CPUs: --backend gloo --gpus 2"
+)
 # (with its GPU processes, seconds at most) -> the host, and whether the time cut the look short.
 LookAtHost = Callable[[bool, float], tuple["Snapshot", bool]]
 
@@ -55,7 +59,8 @@ def measure(
     snapshots: list[Any] = []
     try:
         try:
-            session.choose()
+            # Said only after the look: on a host without a GPU no program would help.
+            no_program = session.choose()
             progress("looking at the host", 0.0)
             intake = _looked(options, snapshots, until, look)
             session.aim(
@@ -65,6 +70,8 @@ def measure(
                 if options.backend == "gloo"
                 else FactStore(None, ())
             )
+            if no_program is not None:
+                raise no_program
             session.run(intake.stores[0] if intake.stores else None)
         except NotStarted as stop:
             return _not_started(session, stop, snapshots, plugins, fail_on, time.monotonic() - began)
@@ -246,12 +253,15 @@ def _not_started(
         exit_code=3,
         seconds=seconds,
     )
-    sentence = f"Nothing was measured. {stop.reason[:1].upper()}{stop.reason[1:]}"
-    if stop.of_cuda and snapshots:
+    sentence = f"Nothing was measured. {stop.reason[:1].upper()}{stop.reason[1:].rstrip('.')}."
+    if stop.of_host and snapshots:
         looked = judge(intake, plugins, report.source, fail_on=fail_on, seconds=seconds)
         if looked.verdict == "fail":
             report = replace(looked, missing=(*missing, *looked.missing))
             sentence = f"{sentence.rstrip('.')}. On this host: {looked.diagnoses[0].finding.message}"
+        elif any(m.fact == NO_GPU for m in looked.missing):
+            report = replace(report, missing=(Missing(NO_GPU, _WITHOUT_GPU, None, True),))
+            sentence = f"Nothing was measured: no NVIDIA GPU here, {_WITHOUT_GPU}."
     return Done(report=report, extra={**own_json(session), "ratio": None, "sentence": sentence}, sentence=sentence)
 
 

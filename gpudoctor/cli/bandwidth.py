@@ -30,8 +30,18 @@ def _sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
         raise click.BadParameter(str(error)) from error
 
 
+def _gpus(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    from gpudoctor.bandwidth.plan import Unusable, check
+
+    try:
+        check(value)
+    except Unusable as error:
+        raise click.UsageError(str(error)) from error
+    return value
+
+
 @click.command("bandwidth")
-@click.option("--gpus", default="all", show_default=True, metavar="N|all|LIST", help="How many, or which: indices of nvidia-smi (0,3) or UUIDs.")
+@click.option("--gpus", default="all", show_default=True, callback=_gpus, metavar="N|all|LIST", help="How many, or which: indices of nvidia-smi (0,3) or UUIDs.")
 @click.option(
     "--collective",
     type=click.Choice(["all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv"]),

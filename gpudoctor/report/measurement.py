@@ -29,7 +29,9 @@ def render(report: Report, extra: Mapping[str, Any], verdict: str, style: Style)
         parts += [view(store, style), tried(store, style), copies(store, style), matrix(store, style)]
     parts.append(_measured(extra, style))
     parts.append([line for note in extra.get("notes", ()) for line in hanging("  - ", "    ", str(note), style)])
-    parts.append([line for m in report.missing for line in hanging("Not read: ", "  ", f"{m.fact}: {m.reason}", style)])
+    # What the verdict says already is not said again.
+    unread = [m for m in report.missing if m.reason[1:].rstrip(".") not in verdict]
+    parts.append([line for m in unread for line in hanging("Not read: ", "  ", f"{m.fact}: {m.reason}", style)])
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 

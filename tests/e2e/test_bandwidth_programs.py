@@ -196,6 +196,25 @@ def test_more_gpus_than_there_are_cannot_be_told(host: Host) -> None:
     assert status == 3 and "9 GPUs were asked for, 8 are usable here" in said["missing"][0]["reason"] and host.calls == []
 
 
+def test_a_gpu_that_is_not_there_cannot_be_told_either(host: Host) -> None:
+    status, said = host.run("--gpus", "0,99")
+    assert status == 3 and "GPU 99 is not on this host, which has GPU 0 to 7" in said["missing"][0]["reason"] and host.calls == []
+
+
+def test_one_gpu_without_its_copies_has_nothing_to_measure(host: Host) -> None:
+    status, said = host.run("--gpus", "1")
+    assert status == 3 and "--no-host-copies leaves them out" in said["missing"][0]["reason"] and host.calls == []
+
+
+@pytest.mark.skipif(os.path.exists("/proc/driver/nvidia"), reason="this host has an NVIDIA driver")
+def test_without_a_gpu_that_is_said_before_any_program_is_missed(tmp_path: Path) -> None:
+    bare = {"PATH": str(tmp_path), "VIRTUAL_ENV": "", "CONDA_PREFIX": "", "GPUDOCTOR_PROBE_DIR": ""}
+    status, said = report("bandwidth", "--python", "/nowhere/python", env=bare)
+    assert status == 3 and said["missing"][0]["fact"] == "an NVIDIA GPU" and "--backend gloo" in said["missing"][0]["reason"]
+    done = gpudoctor("bandwidth", "--python", "/nowhere/python", env=bare)
+    assert "no NVIDIA GPU here" in " ".join(done.stdout.decode().split()) and "torch" not in done.stdout.decode()
+
+
 def test_gpus_are_chosen_by_nvidia_smis_index(host: Host) -> None:
     status, said = host.run("--gpus", "5,2", "--no-bisect")
     assert [g["index"] for g in said["bandwidth"]["gpus"]] == [5, 2]
@@ -274,7 +293,7 @@ def test_ctrl_c_ends_the_program(host: Host, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("--gpus", "x"), ("--sizes", "0"), ("--engine", "nccl-tests", "--backend", "gloo"), ("--min-ratio", "2"), ("--baseline", "/nowhere"), ("--from", "/nowhere/x.txt")],
+    [("--gpus", "x"), ("--gpus", "0,0"), ("--gpus", "0"), ("--sizes", "0"), ("--engine", "nccl-tests", "--backend", "gloo"), ("--min-ratio", "2"), ("--baseline", "/nowhere"), ("--from", "/nowhere/x.txt")],
 )
 def test_wrong_usage_is_status_2_with_nothing_on_standard_output(host: Host, words: tuple[str, ...]) -> None:
     done = gpudoctor(*COMMAND[:-2], *words, env=host.env)

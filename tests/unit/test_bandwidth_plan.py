@@ -89,3 +89,44 @@ def test_only_pairs_joined_by_nvlink_are_measured_together() -> None:
 def test_pairs_are_ranks_not_indices() -> None:
     rounds = plan.rounds_of_pairs((Target(index=5), Target(index=2)), Pairs((Pair(a=2, b=5, path="NVL"),)))
     assert rounds == (((0, 1),),)
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("foo", "'foo' is no index"),
+        ("1.5", "no index"),
+        ("-1", "no index"),
+        ("0,x", "'x' is no index"),
+        ("3-5", "a range is written out: 3,4,5"),
+        ("0", "names no GPU"),
+        (",", "names no GPU"),
+        ("", "names no GPU"),
+        ("0,0", "names GPU 0 twice"),
+        ("GPU-1,gpu-1", "twice"),
+    ],
+)
+def test_words_that_are_gpus_of_no_host_are_wrong_usage_before_one_is_looked_at(words: str, said: str) -> None:
+    with pytest.raises(Unusable, match=said):
+        plan.check(words)
+
+
+@pytest.mark.parametrize("words", ["all", "1", "64", "0,3", "7,", "GPU-1000aaaa", "MIG-1,GPU-2", "0,99"])
+def test_words_that_some_host_could_have_are_left_to_the_host(words: str) -> None:
+    plan.check(words)
+
+
+def test_a_gpu_that_is_not_there_is_said_with_those_that_are() -> None:
+    with pytest.raises(NotHere, match="GPU 99 is not on this host, which has GPU 0 to 3"):
+        chosen("0,99")
+    with pytest.raises(NotHere, match="CUDA_VISIBLE_DEVICES leaves it GPU 0 and 1"):
+        chosen("0,3", "0,1")
+
+
+def test_each_pair_of_a_matching_is_its_own_gpus_and_every_pair_comes_once() -> None:
+    for count in range(2, 17):
+        found = plan.matchings(count)
+        every = [pair for some in found for pair in some]
+        assert len(every) == len(set(every)) == count * (count - 1) // 2
+        assert all(len({gpu for pair in some for gpu in pair}) == 2 * len(some) for some in found)
+    assert plan.matchings(8)[0] == ((0, 1), (2, 3), (4, 5), (6, 7)) and (0, 7) in plan.matchings(8)[1]
