@@ -70,6 +70,14 @@ def public_program(command: str) -> str | None:
 
 
 RULES: tuple[Rule, ...] = (
+    # First: a command line may hold a home or an address, and is known by what it was before these were replaced.
+    Rule("process", re.compile(r"<process_name>(?P<v>[^<]+)</process_name>"), _process, sign="<process_name>"),
+    Rule("process", re.compile(r"\bpid='?\d+'?, name=(?P<v>[^,\n]+)"), _process, sign=", name="),
+    Rule("process", re.compile(r"\bComm: (?P<v>\S+)"), _process, sign="Comm: "),
+    Rule("process", re.compile(r"\btask=(?P<v>[^,\s]+),pid="), _process, sign="task="),
+    Rule("process", re.compile(r"\bKilled process \d+ \((?P<v>[^)\n]+)\)"), _process, sign="Killed process"),
+    Rule("process", re.compile(r"\btask (?P<v>\S+):\d+ blocked for more"), _process, sign=" blocked for more"),
+    Rule("process", re.compile(r"(?:traps: |(?<!\S))(?P<v>[^\s\[]+)\[\d+\](?=:? (?:segfault|trap|general protection))"), _process),
     Rule("uuid", re.compile(rf"(?<![0-9A-Za-z])(?P<v>{_H}{{8}}(?:-{_H}{{4}}){{3}}-{_H}{{12}})(?![0-9A-Za-z])"), lambda v: bool(v.strip("0-"))),
     Rule("hex32", re.compile(rf"(?<!\w)(?P<v>{_H}{{32}}(?:{_H}{{32}})?)(?!\w)"), lambda v: bool(v.strip("0"))),
     Rule("serial", re.compile(r"<\w*serial\w*>(?P<v>[^<>\s]+)<", re.I), _serial, anywhere=True),
@@ -92,13 +100,6 @@ RULES: tuple[Rule, ...] = (
     Rule("user", re.compile(rf"\b(?:user|username|user_name|USER|LOGNAME|SUDO_USER){_VALUE}(?P<v>[A-Za-z_][\w.-]*)"), anywhere=True),
     Rule("mail", re.compile(r"(?<![\w.+-])(?P<v>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)"), sign="@"),
     Rule("mail", re.compile(r"Linux version \S+ \((?P<v>[^()@\s]+@[^()\s]+)\)"), sign="Linux version "),  # who built the kernel, and where
-    Rule("process", re.compile(r"<process_name>(?P<v>[^<]+)</process_name>"), _process, sign="<process_name>"),
-    Rule("process", re.compile(r"\bpid='?\d+'?, name=(?P<v>[^,\n]+)"), _process, sign=", name="),
-    Rule("process", re.compile(r"\bComm: (?P<v>\S+)"), _process, sign="Comm: "),
-    Rule("process", re.compile(r"\btask=(?P<v>[^,\s]+),pid="), _process, sign="task="),
-    Rule("process", re.compile(r"\bKilled process \d+ \((?P<v>[^)\n]+)\)"), _process, sign="Killed process"),
-    Rule("process", re.compile(r"\btask (?P<v>\S+):\d+ blocked for more"), _process, sign=" blocked for more"),
-    Rule("process", re.compile(r"(?:traps: |(?<!\S))(?P<v>[^\s\[]+)\[\d+\](?=:? (?:segfault|trap|general protection))"), _process),
     Rule("secret", re.compile(rf"(?:token|passwo?r?d|secret|api[_-]?key|credential)[\w.-]{{0,40}}{_VALUE}(?P<v>[^\s\"'&,;]+)", re.I)),
     Rule("secret", re.compile(r"://(?P<v>[^\s/@:]+:[^\s/@]+)@"), sign="://"),
 )

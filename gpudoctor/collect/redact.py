@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gpudoctor.collect.capture import Capture, Snapshot
+from gpudoctor.collect.capture import Capture, Probe, Snapshot
 from gpudoctor.collect.private import (
     COMMON,
     ENVIRONMENT_KEYS,
@@ -25,6 +25,7 @@ from gpudoctor.collect.private import (
     public_program,
     stand_in,
 )
+from gpudoctor.collect.probes import by_id
 from gpudoctor.read.formats import compiled
 from gpudoctor.record import replace
 
@@ -50,6 +51,8 @@ def redact(snapshot: Snapshot, hosts: Iterable[str] = (), users: Iterable[str] =
         for raw in (capture.out, capture.err):
             cover.learn(_decode(raw))
             _through(raw, lambda text, version: cover.collect(text, version))
+        for word in _own_words(capture.probe):
+            cover.collect(word, False)
     cover.settle(snapshot)
     return replace(
         snapshot,
@@ -72,7 +75,16 @@ def _telling(capture: Capture) -> Capture:
     )
 
 
+def _own_words(probe: Probe) -> tuple[str, ...]:
+    """Of an output that somebody else's program or hand put into a snapshot: its name and command are theirs too."""
+    known = by_id(probe.id)
+    return () if known is not None and known.argv == probe.argv else (probe.id, probe.shown, *probe.argv)
+
+
 def _covered(capture: Capture, cover: _Cover) -> Capture:
+    if _own_words(capture.probe):
+        id_, shown, *argv = (cover.replace(word, False) for word in _own_words(capture.probe))
+        capture = replace(capture, probe=replace(capture.probe, id=id_, shown=shown, argv=tuple(argv)))
     return replace(capture, out=_through(capture.out, cover.replace), err=_through(capture.err, cover.replace))
 
 
@@ -166,7 +178,6 @@ class _Cover:
         return re.compile(f"(?P<v>(?:{'|'.join(ways)}))(?![A-Za-z0-9])") if ways else None
 
     def replace(self, text: str, version: bool) -> str:
-        text = _PARTIAL_UUID.sub(self._whole_uuid, text)
         for rule in RULES:
             if rule.sign not in text:
                 continue
@@ -178,6 +189,7 @@ class _Cover:
                 return _with(found, self._for(kind, value))
 
             text = rule.pattern.sub(put, text)
+        text = _PARTIAL_UUID.sub(self._whole_uuid, text)
         for kind, pattern in self._bare:
             text = pattern.sub(lambda found, kind=kind: _with(found, self._for(kind, found["v"])), text)  # type: ignore[misc]
         return text
@@ -237,6 +249,8 @@ def _walk(value: Any, change: Callable[[str, bool], str], key: str, version: boo
         changed = _walk(text, change, key, version) if len(text) >= 5 and re.search("serial|guid", key, re.I) else text
         return value if changed == text else changed
     if isinstance(value, list):
+        if key.lower() in ENVIRONMENT_KEYS:  # as nccl-tests writes it: "NAME=value"
+            value = [_assigned(v) for v in value]
         return [_walk(v, change, key, version) for v in value]
     if not isinstance(value, dict):
         return value
@@ -251,6 +265,11 @@ def _walk(value: Any, change: Callable[[str, bool], str], key: str, version: boo
         new = name if re.fullmatch("[a-z_]+", name) else change(name, version)
         out[new] = _walk(inner, change, name, version or bool(VERSION_KEYS.search(name)))
     return out
+
+
+def _assigned(value: Any) -> Any:
+    name, sign, rest = value.partition("=") if isinstance(value, str) else ("", "", "")
+    return f"{name}={_hidden(rest)}" if sign and not open_variable(name) else value
 
 
 def _hidden(value: Any) -> Any:
