@@ -1,7 +1,7 @@
 """Snapshots from disk: a manifest and one file of raw output per probe, as a directory or as .tar.gz.
 
-schema 1: `{"schema", "tool": {"name", "version"}, "captured_at", "host", "origin", "probes": [{"id", "argv", "file", "err",
-"status", "rc", "seconds", "timeout_s", "sha256", "bytes"}]}`. Only `id` and `file` must be there; keys are added, never
+schema 1 (docs/snapshot.md): `{"schema", "tool": {"name", "version"}, "captured_at", "host", "origin", "probes": [{"id", "argv", "file", "err",
+"status", "rc", "seconds", "timeout_s", "sha256", "bytes"}]}`. Only `file` must be there; keys are added, never
 renamed, and what a newer schema adds is passed over.
 """
 
@@ -39,6 +39,8 @@ def load(folder: Folder) -> Snapshot:
         losses.append(Loss(_at(folder, MANIFEST), "it lists no probes: the other files were read as plain text"))
         return _snapshot(manifest, tuple(_plain_files(folder)), losses)
     for entry in entries:
+        if isinstance(entry, dict) and entry.get("id") is None:
+            entry = {**entry, "id": _id_of(entry)}
         if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):
             losses.append(Loss(_at(folder, MANIFEST), f"an entry without an id was passed over: {str(entry)[:80]}"))
             continue
@@ -151,6 +153,14 @@ def _probe(probe_id: str, argv: object) -> Probe:
     if words and words != known.argv and words[0] != "{python}":
         return replace(known, argv=words, shown=shlex.join(words))
     return known
+
+
+def _id_of(entry: Mapping[str, Any]) -> str | None:
+    """An entry that names no probe is known by its command, else by its file."""
+    argv, file = entry.get("argv"), entry.get("file")
+    if isinstance(argv, list) and argv and all(isinstance(w, str) for w in argv):
+        return next((p.id for p in PROBES if p.argv == tuple(argv)), shlex.join(argv))
+    return posixpath.splitext(file)[0] if isinstance(file, str) and file else None
 
 
 def _file(folder: Folder, name: object, what: str, losses: list[Loss], taken: set[str]) -> bytes | None:
