@@ -11,11 +11,13 @@ from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.fabric import FABRIC
 from gpudoctor.checkers.nccl_causes import RANK_MISMATCH
 from gpudoctor.checkers.nccl_env import NCCL_ENV
+from gpudoctor.checkers.nccl_pcie import overrated
 from gpudoctor.checkers.nccl_rules import RULES, Around
 from gpudoctor.checkers.nccl_view import VIEW_FACTS, Ranks, bdf_of, gpu_of, named
 from gpudoctor.checkers.numa import NUMA_MISMATCH
 from gpudoctor.checkers.p2p import UNSUPPORTED
 from gpudoctor.checkers.pair_path import PHB, SYS
+from gpudoctor.checkers.pcie_link import SPEED, WIDTH
 from gpudoctor.checkers.traffic import can_peer
 from gpudoctor.checkers.version_mismatch import VERSION_MISMATCH
 from gpudoctor.checkers.visibility import GPU_NOT_VISIBLE
@@ -47,7 +49,7 @@ class NcclRanks(BaseChecker):
     """Compares what every process printed; nothing is concluded from a line that an excerpt may have left out."""
 
     name: ClassVar[str] = "nccl-ranks"
-    causes = (RANK_MISMATCH, VERSION_MISMATCH, NCCL_ENV, UNSUPPORTED, FABRIC, GPU_NOT_VISIBLE, NUMA_MISMATCH, PHB, SYS)
+    causes = (RANK_MISMATCH, VERSION_MISMATCH, NCCL_ENV, UNSUPPORTED, FABRIC, GPU_NOT_VISIBLE, NUMA_MISMATCH, PHB, SYS, WIDTH, SPEED)
     needs = (Nccl,)
     wants = (Settings, Nics, *VIEW_FACTS)
 
@@ -62,6 +64,7 @@ class NcclRanks(BaseChecker):
         yield from _without_nvls(nccl)
         yield from _affinity(nccl)
         yield from _far(nccl, facts)
+        yield from overrated(nccl, facts)
 
 
 def _environment(comm: NcclComm, nccl: Nccl) -> Iterator[Finding]:

@@ -89,6 +89,7 @@ class NcclProc(Entry):
     fabric_state: int | None = None  # MNNVL line: 3 completed, which only a GPU on an NVSwitch fabric has
     paths: tuple[GpuPath, ...] = ()
     nvlink_gbs: float | None = None  # `+ NVL[370.8]` of the topology dump, the largest
+    pcie: Mapping[str, float] = EMPTY  # bus id -> GB/s that NCCL counts for the GPU's own link, `+ PCI[24.0] - GPU/1000`
     ranks: tuple[NcclRank, ...] = ()
 
 

@@ -14,10 +14,14 @@ _PATTERN = re.compile(
     rb"Pattern (\d+), crossNic \d+, nChannels (\d+), (?:bw|speed) ([\d.]+)/([\d.]+), (?:nvlink \d+, )?type (\w+)/(\w+), sameChannels"
 )
 _SYSTEM_NVL = re.compile(rb"\+ NVL\[ *([\d.]+)\] - ")
+# A GPU's own link; since 2.30 the PCI device stands before the GPU, with its vendor.
+_SYSTEM_PCI = re.compile(rb"\+ PCI\[ *([\d.]+)\] - (?:GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(-?\d+\)|DEV/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(10de)")
 _PATHS = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(\d+/ *([\d.]+)/(\w+)\)")
 _PATHS_OF = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) :")
 _TIMINGS = re.compile(rb"Init timings(?: - \w+)?: rank (\d+) nranks (\d+) total ([\d.]+) \(([^)]*)\)")
 _PART = re.compile(rb"(\w+) (\d+\.\d+)")
+
+MAX_LINKS = 1024  # GPUs of one host, and more
 
 
 def figures(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
@@ -36,6 +40,12 @@ def figures(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
                 proc.path(of[1], other, bandwidth, kind)
                 if kind in (b"PHB", b"SYS"):
                     seen.note("path " + kind.decode(), where)
+    elif b"PCI[" in message:
+        link = _SYSTEM_PCI.search(message)
+        if link is not None and len(proc.pcie) < MAX_LINKS:
+            bus = (link[2] or link[3]).decode().lower()
+            proc.pcie[bus] = float(link[1])
+            seen.note(f"pcie {bus}", where)
     elif b"NVL[" in message:
         nvl = _SYSTEM_NVL.search(message)
         if nvl is not None:

@@ -136,6 +136,7 @@ class Proc:
         self.affinity: dict[int, str] = {}
         self.fabric_state: int | None = None
         self.nvlink_gbs: float | None = None
+        self.pcie: dict[str, float] = {}
         self.paths: dict[tuple[str, str], GpuPath] = {}
         self.comms: dict[bytes, Comm] = {}
         self.all: list[Comm] = []
@@ -242,5 +243,6 @@ class Proc:
             fabric_state=self.fabric_state,
             paths=tuple(self.paths.values()),
             nvlink_gbs=self.nvlink_gbs,
+            pcie=self.pcie,
             ranks=tuple(c.record(spot) for c in self.all),
         )

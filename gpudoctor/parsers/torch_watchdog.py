@@ -273,7 +273,7 @@ def _placed(works: list[RankWork]) -> list[RankWork]:
 
     known = {(w.seq, w.op, w.numel_in) for w in works if w.rank is not None or w.group_rank is not None}
     grouped: dict[int, list[RankWork]] = {}
-    same_call: dict[tuple[Any, ...], dict[str, RankWork]] = {}
+    same_call: dict[tuple[Any, ...], dict[str | None, RankWork]] = {}
     for work in works:
         if work.group is not None and work.rank is not None:
             grouped.setdefault(work.rank, []).append(work)
@@ -282,7 +282,7 @@ def _placed(works: list[RankWork]) -> list[RankWork]:
         own = groups_of_rank.get(work.rank, set()) if work.rank is not None else set()
         if work.timed_out and len(own) == 1:
             named = next(k for k in grouped[work.rank] if k.group in own) if work.rank is not None else work
-            same_call.setdefault(_call(work), {})[named.group or ""] = named
+            same_call.setdefault(_call(work), {})[named.group] = named
     out = []
     for work in works:
         if work.rank is None and work.group_rank is None:

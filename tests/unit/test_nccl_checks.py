@@ -338,3 +338,32 @@ def test_each_completion_status_is_told_by_itself() -> None:
     refused, silent = (say(line.format(n))["network-error"].message for n in (4, 12))
     assert "memory could not be reached" in refused and "retries" not in refused
     assert "after all retries" in silent and "memory" not in silent
+
+
+def system(value: str, bus: str = "0-1000") -> str:
+    return pair_of_ranks("P2P/CUMEM") + f"h:10:20 [0] NCCL INFO + PCI[{value}] - GPU/{bus} (0)\n"
+
+
+def link(width: int, speed: float = 16.0, max_width: int | None = None, max_speed: float | None = 16.0) -> Gpus:
+    return Gpus(
+        (Gpu(index=0, bdf="0000:01:00.0", width=width, speed_gts=speed, max_width=max_width, max_speed_gts=max_speed, origin=HERE), Gpu(index=1, bdf="0000:02:00.0", origin=HERE))
+    )
+
+
+def test_nccl_overrates_a_link_that_trained_lower() -> None:
+    narrow = say(system("24.0"), more=(link(4),))["pcie-width"]
+    assert narrow.severity == "warning" and narrow.subject == "gpu:0000:01:00.0"
+    assert "assumes 24 GB/s" in narrow.message and "Gen4 x4" in narrow.message and "6 GB/s" in narrow.message
+    # Where the driver knows both ends the fault has its own finding, and this only adds to it.
+    assert say(system("24.0"), more=(link(4, max_width=16),))["pcie-width"].severity == "note"
+    assert say(system("24.0", "1000"), more=(link(8),))["pcie-width"].severity == "warning"  # before 2.27
+    idle = say(system("24.0"), more=(link(16, speed=2.5),))
+    assert set(idle) == {"pcie-speed"} and idle["pcie-speed"].severity == "note"
+
+
+def test_nccl_and_the_link_agree() -> None:
+    assert say(system("24.0"), more=(link(16),)) == {}
+    assert say(system("48.0"), more=(link(16, 32.0, max_speed=32.0),)) == {}
+    assert say(system("24.0", "0-5000"), more=(link(4),)) == {}  # another GPU
+    other = pair_of_ranks("P2P/CUMEM") + "h:10:20 [0] NCCL INFO + PCI[24.0] - NIC/0-1000\nh:10:20 [0] NCCL INFO + PCI[24.0] - GPU/0-1000"
+    assert say(other, more=(link(4),)) == {}  # an adapter; a line that is cut
