@@ -27,7 +27,7 @@ alarm() {
 
 # plain MOST: standard input as one short line that neither a shell nor Slurm nor a terminal reads as more than words.
 plain() {
-    tr '\n\t' '  ' | LC_ALL=C tr -cd 'A-Za-z0-9 ._:/,()+<>=%#-' | sed 's/  */ /g; s/^ //; s/ $//' |
+    tr '\n\t;' '  ,' | LC_ALL=C tr -cd 'A-Za-z0-9 ._:/,()+<>=%#-' | sed 's/  */ /g; s/^ //; s/ $//' |
         awk -v most="$1" '{ if (length($0) > most) $0 = substr($0, 1, most - 3) "..."; print }'
 }
 
@@ -35,7 +35,7 @@ plain() {
 settings() {
     GPUDOCTOR=gpudoctor POLICY='' MEASURE=no MEASURE_PYTHON=''
     ON_UNKNOWN='' RETRY_AFTER=2 PROLOG_SECONDS=60 WITHOUT_GPUS=let-through
-    DRAIN_ON_UNKNOWN=no RESUME=no RESUME_AFTER=2 HEALTH_SECONDS=25
+    DRAIN_ON_UNKNOWN=no RESUME=no RESUME_AFTER=2 HEALTH_SECONDS=20
     LOG_EVERY=3600 ALARM='' STATE=/var/lib/gpudoctor RECORDED=''
     NODE=${SLURMD_NODENAME:-$(uname -n)}
     NODE=${NODE%%.*}
@@ -54,8 +54,9 @@ settings() {
     one_of ON_UNKNOWN "$ON_UNKNOWN" '' hold let-through && one_of WITHOUT_GPUS "$WITHOUT_GPUS" let-through judge &&
         one_of MEASURE "$MEASURE" yes no && one_of RESUME "$RESUME" yes no &&
         one_of DRAIN_ON_UNKNOWN "$DRAIN_ON_UNKNOWN" yes no &&
-        between RETRY_AFTER "$RETRY_AFTER" 0 60 && between PROLOG_SECONDS "$PROLOG_SECONDS" 20 3600 &&
-        between RESUME_AFTER "$RESUME_AFTER" 1 1000 && between HEALTH_SECONDS "$HEALTH_SECONDS" 1 25 &&
+        between RETRY_AFTER "$RETRY_AFTER" 0 60 &&
+        between PROLOG_SECONDS "$PROLOG_SECONDS" "$((RETRY_AFTER + 18))" 3600 &&
+        between RESUME_AFTER "$RESUME_AFTER" 1 1000 && between HEALTH_SECONDS "$HEALTH_SECONDS" 1 20 &&
         between LOG_EVERY "$LOG_EVERY" 0 9999999 || return 1
     if ! mkdir -p "$STATE" 2>/dev/null || ! true 2>/dev/null >"$STATE/$script-$NODE-$$.out"; then
         problem="STATE=$STATE: cannot write there"

@@ -44,9 +44,8 @@ elif [ -n "$MEASURE_PYTHON" ]; then
 else
     set --
 fi
-# Two looks of at most `each` + 4 seconds, the pause between them, and 8 for the log.
+# Two looks of at most `each` + 4 seconds, the pause between them, and 8 for the log and the alarm.
 each=$(((PROLOG_SECONDS - RETRY_AFTER - 16) / 2))
-[ "$each" -ge 1 ] || each=1
 judge "$each" "$@"
 if [ "$outcome" = unknown ]; then
     sleep "$RETRY_AFTER"

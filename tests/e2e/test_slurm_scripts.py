@@ -96,6 +96,15 @@ def fake_gate(node: Node, status: int, line: str, err: str = "") -> None:
     node.program("gpudoctor", f"env >{at}/env; echo x >>{at}/runs; cat {at}/line; cat {at}/err >&2; exit {status}")
 
 
+def test_the_example_names_every_setting_with_its_default() -> None:
+    shown = dict(re.findall(r"^#([A-Z_]+)=(.*)$", (SCRIPTS / "gpudoctor.conf").read_text(), re.M))
+    script = 'here=/nonexistent script=t; . "$0"; mkdir() { false; }; settings; set'
+    done = subprocess.run(["sh", "-c", script, str(SCRIPTS / "judge.sh")], env={"SLURMD_NODENAME": "n1"}, capture_output=True, text=True)
+    real = {k: v.strip("'") for k, v in re.findall(r"^([A-Z_]+)=(.*)$", done.stdout, re.M)}
+    inside = re.findall(r"\b([A-Z_]+)=\S", (SCRIPTS / "judge.sh").read_text().partition("settings() {")[2].partition("NODE=")[0])
+    assert set(inside) == set(shown) and {k: real[k] for k in shown} == shown
+
+
 # --- prolog
 
 
@@ -155,7 +164,7 @@ def test_a_policy_with_mistakes_alarms_and_drains_nothing(node: Node) -> None:
     assert node.prolog() == 0 and node.prolog() == 0
     assert len(node.told("log")) == 2 and all("|daemon.alert|" in said and "starts unjudged" in said for said in node.told("log"))
     (rung,) = node.told("rung")  # once in LOG_EVERY
-    assert "unknown key did you mean" in rung and "job 17" in rung
+    assert "unknown key, did you mean" in rung and "job 17" in rung
     assert node.health() == [] and len(node.told("rung")) == 1
 
 
@@ -164,6 +173,7 @@ def test_a_policy_with_mistakes_alarms_and_drains_nothing(node: Node) -> None:
     [
         ("ON_UNKNOWN=maybe", "ON_UNKNOWN=maybe, but may be one of"),
         ("PROLOG_SECONDS=5m", "PROLOG_SECONDS=5m, but must be a whole number"),
+        ("PROLOG_SECONDS=19", "PROLOG_SECONDS=19, but must be a whole number from 20"),
         ("LOG_EVERY=hourly", "LOG_EVERY=hourly"),
         ("if then", "the shell cannot read it"),
         ("POLICY=$OF_NOBODY", "the shell cannot read it"),
@@ -241,7 +251,7 @@ def test_the_reason_is_only_words(node: Node) -> None:
     fake_gate(node, 1, "gpudoctor: FAIL xid gpu:0: \"$(reboot)`x`'; \x1b[31m \u202e| state=resume \\ " + "long " * 60)
     (told,) = node.health()
     reason = told.split("|")[3]
-    assert re.fullmatch(r"reason=gpudoctor: xid gpu:0: \(reboot\)x 31m state=resume long [long ]*\.\.\.", reason), reason
+    assert re.fullmatch(r"reason=gpudoctor: xid gpu:0: \(reboot\)x, 31m state=resume long [long ]*\.\.\.", reason), reason
     assert len(reason) <= len("reason=") + 160
 
 
