@@ -28,6 +28,11 @@ test: $(VENV)/.test-tools
 	@$(BIN)/python -c 'import torch' 2>/dev/null || echo "== SKIPPED: tests marked 'torch' (PyTorch is not installed: $(BIN)/pip install torch)"
 	$(BIN)/python -m pytest
 
+# The scripts of deploy/slurm under a real Slurm on this machine. Needs root and apt-get, and says so where they are not.
+.PHONY: test-slurm
+test-slurm: $(BIN)/gpudoctor
+	@deploy/slurm/test/run; status=$$?; test $$status -eq 77 || exit $$status
+
 lint: $(VENV)/.test-tools
 	$(BIN)/ruff check gpudoctor tests
 type: $(VENV)/.test-tools
