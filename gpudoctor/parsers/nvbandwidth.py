@@ -14,11 +14,12 @@ Numbers are CUDA's; the list of devices at the top gives their addresses.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpudoctor import bdf
 from gpudoctor.facts.bandwidth import HostCopies, HostCopy, PairRate, PairRates
 from gpudoctor.facts.base import Fact, Loss
+from gpudoctor.model import Evidence
 from gpudoctor.read.section import Line, Section, Unparsable
 
 _DEVICE = re.compile(r"^\s*Device (\d+): (\S.*?)\s*\(([0-9a-fA-F:.]+)\)")
@@ -28,43 +29,56 @@ _LONGEST = 4000  # characters; a row of 72 GPUs has 800
 _CELL = re.compile(r"^(?:\d+\.\d+|N/A)$")
 # Only copies one at a time: in the others the GPUs share links, so that a number is nobody's own.
 _TO_DEVICE, _FROM_DEVICE = "host_to_device_memcpy_ce", "device_to_host_memcpy_ce"
-_PAIRS = {"device_to_device_memcpy_read_ce": "copy read", "device_to_device_memcpy_write_ce": "copy write"}
+# Of the bidirectional ones the last matrix counts, both directions together.
+_PAIRS = {
+    f"device_to_device_{ways}memcpy_{kind}_{engine}": f"copy {kind}{words}{' by kernel' if engine == 'sm' else ''}"
+    for ways, words in (("", ""), ("bidirectional_", " both ways"))
+    for kind in ("read", "write")
+    for engine in ("ce", "sm")
+}
+Devices = Mapping[int, tuple[str, str | None]]  # CUDA's number -> name, address
+Cells = dict[tuple[int, int], tuple[float, Evidence]]
 
 
-class _Matrix:
+class Matrix:
     """One test's matrix while its rows come in."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.columns: list[int] = []
-        self.cells: dict[tuple[int, int], tuple[float, Line]] = {}
+        self.cells: Cells = {}
 
 
 def parse(section: Section) -> Iterator[Fact | Loss]:
     devices: dict[int, tuple[str, str | None]] = {}
-    matrices: list[_Matrix] = []
+    matrices: list[Matrix] = []
     for line in section:
         if len(line.text) > _LONGEST:
             continue
         if found := _DEVICE.match(line.text):
             devices[int(found[1])] = (found[2], bdf.normalise(found[3]))
         elif found := _RUNNING.match(line.text):
-            matrices.append(_Matrix(found[1]))
+            matrices.append(Matrix(found[1]))
         elif matrices:
             loss = _row(matrices[-1], line, section)
             if loss is not None:
                 yield loss
     if not devices and not matrices:
         raise Unparsable(f"{section.source}: no test of nvbandwidth")
-    copies = _copies(section, matrices, devices)
+    yield from facts_of(matrices, devices)
+
+
+def facts_of(matrices: Sequence[Matrix], devices: Devices) -> Iterator[Fact]:
+    """What the matrices of one output say of the links."""
+    copies = _copies(matrices, devices)
     if copies:
         yield HostCopies(tuple(copies))
-    rates = [rate for matrix in matrices if matrix.name in _PAIRS for rate in _rates(section, matrix, devices)]
+    rates = [rate for matrix in matrices if matrix.name in _PAIRS for rate in _rates(matrix, devices)]
     if rates:
         yield PairRates(tuple(rates))
 
 
-def _row(matrix: _Matrix, line: Line, section: Section) -> Loss | None:
+def _row(matrix: Matrix, line: Line, section: Section) -> Loss | None:
     if line.cut and not line.text[-1:].isspace():
         return Loss(f"the last row of {matrix.name}", f"{section.source}, line {line.number}: cut off")
     words = line.text.split()
@@ -78,20 +92,20 @@ def _row(matrix: _Matrix, line: Line, section: Section) -> Loss | None:
     ):
         for column, word in zip(matrix.columns, words[1:], strict=True):
             if word != "N/A":
-                matrix.cells[int(words[0]), column] = (float(word), line)
+                matrix.cells[int(words[0]), column] = (float(word), section.at(line))
     return None
 
 
-def _copies(section: Section, matrices: list[_Matrix], devices: dict[int, tuple[str, str | None]]) -> list[HostCopy]:
-    to_device = next((m.cells for m in matrices if m.name == _TO_DEVICE), {})
-    from_device = next((m.cells for m in matrices if m.name == _FROM_DEVICE), {})
+def _copies(matrices: Sequence[Matrix], devices: Devices) -> list[HostCopy]:
+    to_device: Cells = next((m.cells for m in matrices if m.name == _TO_DEVICE), {})
+    from_device: Cells = next((m.cells for m in matrices if m.name == _FROM_DEVICE), {})
     out = []
     for number in sorted({column for _, column in (*to_device, *from_device)}):
         there = next((v for (_, column), v in to_device.items() if column == number), None)
         back = next((v for (_, column), v in from_device.items() if column == number), None)
         name, address = devices.get(number, (None, None))
         origin = {
-            field: section.at(v[1])
+            field: v[1]
             for field, v in (("to_device_gbs", there), ("from_device_gbs", back))
             if v is not None
         }
@@ -108,14 +122,14 @@ def _copies(section: Section, matrices: list[_Matrix], devices: dict[int, tuple[
     return out
 
 
-def _rates(section: Section, matrix: _Matrix, devices: dict[int, tuple[str, str | None]]) -> list[PairRate]:
+def _rates(matrix: Matrix, devices: Devices) -> list[PairRate]:
     """A pair counts with its slower direction."""
     out = []
     for a, b in sorted({(min(pair), max(pair)) for pair in matrix.cells}):
         seen = [matrix.cells[pair] for pair in ((a, b), (b, a)) if pair in matrix.cells]
         if a == b or len(seen) < 2:
             continue
-        rate, line = min(seen, key=lambda cell: cell[0])
+        rate, spot = min(seen, key=lambda cell: cell[0])
         (a_name, a_bdf), (b_name, b_bdf) = devices.get(a, (None, None)), devices.get(b, (None, None))
         out.append(
             PairRate(
@@ -127,7 +141,7 @@ def _rates(section: Section, matrix: _Matrix, devices: dict[int, tuple[str, str 
                 b_bdf=b_bdf,
                 a_name=a_name,
                 b_name=b_name,
-                origin={"*": section.at(line)},
+                origin={"*": spot},
             )
         )
     return out

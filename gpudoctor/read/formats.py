@@ -74,6 +74,14 @@ FORMATS: tuple[Format, ...] = (
         r'^\s*["{}\[\]\d-]',
         until=r'"end_time"\s*:',
     ),
+    # The JSON of nvbandwidth (-j).
+    Format(
+        "nvbandwidth-json",
+        ('"nvbandwidth"', '"bandwidth_'),
+        r'^\s*(?:\{\s*)?"nvbandwidth"\s*:|^\s*(?:\{\s*)?"bandwidth_(?:description|matrix)"\s*:',
+        r'^\s*(?:["{}\[\]\d-]|true|false|null)',
+        until=r'(?<![A-Za-z_])"version"\s*:\s*"',
+    ),
     # --- nvidia-smi
     Format(
         "smi-topo",
