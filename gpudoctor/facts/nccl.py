@@ -90,6 +90,7 @@ class NcclProc(Entry):
     paths: tuple[GpuPath, ...] = ()
     nvlink_gbs: float | None = None  # `+ NVL[370.8]` of the topology dump, the largest
     pcie: Mapping[str, float] = EMPTY  # bus id -> GB/s that NCCL counts for the GPU's own link, `+ PCI[24.0] - GPU/1000`
+    tuning: Mapping[tuple[str, str, str], tuple[float, float]] = MappingProxyType({})  # collective, algorithm, protocol -> us, GB/s
     ranks: tuple[NcclRank, ...] = ()
 
 

@@ -16,6 +16,12 @@ _PATTERN = re.compile(
 _SYSTEM_NVL = re.compile(rb"\+ NVL\[ *([\d.]+)\] - ")
 # A GPU's own link; since 2.30 the PCI device stands before the GPU, with its vendor.
 _SYSTEM_PCI = re.compile(rb"\+ PCI\[ *([\d.]+)\] - (?:GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(-?\d+\)|DEV/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(10de)")
+# The table of NCCL's model (NCCL_DEBUG_SUBSYS=TUNING), printed by rank 0: a head with algorithms, three protocols each, and
+# a row for each collective with latency in microseconds and bandwidth in GB/s.
+_TUNING_HEAD = re.compile(rb" *Algorithm +\|((?: +[A-Za-z]\w* +\|)+)[ \r]*\n")
+_TUNING_ROW = re.compile(rb" *(Broadcast|Reduce|AllGather|ReduceScatter|AllReduce) \|((?: *[\d.]+/ *[\d.]+ \|)+)[ \r]*\n")
+_TUNING_CELL = re.compile(rb"([\d.]+)/ *([\d.]+) \|")
+_PROTOCOLS = ("LL", "LL128", "Simple")
 _PATHS = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(\d+/ *([\d.]+)/(\w+)\)")
 _PATHS_OF = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) :")
 _TIMINGS = re.compile(rb"Init timings(?: - \w+)?: rank (\d+) nranks (\d+) total ([\d.]+) \(([^)]*)\)")
@@ -33,6 +39,8 @@ def figures(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
             proc.channels = (int(found[1]), int(found[2]) if found[2] else None, int(found[3]))
             if comm is not None and comm.channels is None:
                 comm.channels = proc.channels
+    elif b" | " in message:
+        _tuning(proc, message, seen, where)
     elif message.startswith(b"GPU/"):
         of = _PATHS_OF.match(message)
         if of is not None and not proc.paths_full():
@@ -50,6 +58,23 @@ def figures(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
         nvl = _SYSTEM_NVL.search(message)
         if nvl is not None:
             proc.nvlink_gbs = max(proc.nvlink_gbs or 0.0, float(nvl[1]))
+
+
+def _tuning(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
+    """Cells stand under the head before them; a row of another width is not read."""
+    head = _TUNING_HEAD.match(message)
+    if head is not None:
+        proc.tuned = tuple(name.decode() for name in re.findall(rb"\w+", head[1]))
+        return
+    row = _TUNING_ROW.match(message)
+    cells = _TUNING_CELL.findall(row[2]) if row is not None else []
+    if row is None or len(cells) != len(proc.tuned) * len(_PROTOCOLS):
+        return
+    for place, (latency, bandwidth) in enumerate(cells):
+        if float(bandwidth) > 0:
+            algorithm, protocol = proc.tuned[place // len(_PROTOCOLS)], _PROTOCOLS[place % len(_PROTOCOLS)]
+            proc.tuning[row[1].decode(), algorithm, protocol] = (float(latency), float(bandwidth))
+    seen.note("tuning", where)
 
 
 def _pattern(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:

@@ -137,6 +137,8 @@ class Proc:
         self.fabric_state: int | None = None
         self.nvlink_gbs: float | None = None
         self.pcie: dict[str, float] = {}
+        self.tuned: tuple[str, ...] = ()  # algorithms in the head of the tuning table
+        self.tuning: dict[tuple[str, str, str], tuple[float, float]] = {}
         self.paths: dict[tuple[str, str], GpuPath] = {}
         self.comms: dict[bytes, Comm] = {}
         self.all: list[Comm] = []
@@ -244,5 +246,6 @@ class Proc:
             paths=tuple(self.paths.values()),
             nvlink_gbs=self.nvlink_gbs,
             pcie=self.pcie,
+            tuning=self.tuning,
             ranks=tuple(c.record(spot) for c in self.all),
         )

@@ -135,10 +135,22 @@ def _nccl(comm: NcclComm) -> Json:
         "failure": comm.failure,
         "comm_id": comm.comm_id,
         "truncated": comm.truncated,
+        "tuning": _tuning(comm),
     }
     if comm.truncated:
         entry["transports"] = [{"a": None, "b": None, "via": via, "pairs": n} for via, n in sorted(comm.counts.items())]
     return entry
+
+
+def _tuning(comm: NcclComm) -> list[Json] | None:
+    """NCCL's own model of each algorithm and protocol, where the log has its table."""
+    table = next((p.tuning for p in comm.procs if p.tuning), None)
+    if table is None:
+        return None
+    return [
+        {"collective": name, "algorithm": algorithm, "protocol": protocol, "latency_us": latency, "bandwidth_gbs": rate}
+        for (name, algorithm, protocol), (latency, rate) in table.items()
+    ]
 
 
 def _bandwidth(run: BandwidthRun) -> Json:

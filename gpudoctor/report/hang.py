@@ -61,6 +61,7 @@ def _entry(version: str | None, nranks: int | None, lines: list[str], failure: s
         "failure": failure,
         "comm_id": None,
         "truncated": False,
+        "tuning": None,
     }
 
 

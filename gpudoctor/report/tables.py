@@ -9,6 +9,7 @@ from gpudoctor.report.facts import facts_json
 from gpudoctor.report.layout import Style, hanging
 
 _STYLE = Style()
+_TUNING = "NCCL's model of its algorithms (NCCL_DEBUG_SUBSYS=TUNING)"
 _TITLES = {
     "gpus": "GPUs",
     "pairs": "Pairs",
@@ -31,10 +32,14 @@ def render(report: Report) -> str:
         if not entries:
             parts.append(f"{title}: none")
             continue
-        rows = [_flat(entry) for entry in entries]
-        columns = [c for c in dict.fromkeys(k for row in rows for k in row) if any(row.get(c) is not None for row in rows)]
-        body = [[_cell(row.get(c)) for c in columns] for row in rows]
-        parts.append(f"{title}\n" + tabulate(body, headers=columns, tablefmt="plain", disable_numparse=True))
+        tuning = [row for entry in entries for row in entry.get("tuning") or ()] if family == "nccl" else []
+        shown = {title: [{k: v for k, v in _flat(entry).items() if k != "tuning"} for entry in entries]}
+        if tuning:
+            shown[_TUNING] = tuning
+        for name, rows in shown.items():
+            columns = [c for c in dict.fromkeys(k for row in rows for k in row) if any(row.get(c) is not None for row in rows)]
+            body = [[_cell(row.get(c)) for c in columns] for row in rows]
+            parts.append(f"{name}\n" + tabulate(body, headers=columns, tablefmt="plain", disable_numparse=True))
     for missing in report.missing:
         parts.append("\n".join(hanging("Not read: ", "  ", f"{missing.fact}: {missing.reason}", _STYLE)))
     return "\n\n".join("\n".join(_STYLE.plain(line) for line in part.split("\n")) for part in parts) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from gpudoctor.facts.nccl import Nccl, NcclComm
 from gpudoctor.ingest import take
 from gpudoctor.read.source import Document
 from tests.nccl_logs import job, training
-from tests.support import FIXTURES
+from tests.support import FIXTURES, gpudoctor
 
 LOGS = FIXTURES / "outputs" / "nccl-log"
 
@@ -349,3 +350,36 @@ def test_a_known_transport_is_taken_only_where_it_stands_whole_behind_its_pair()
         f"{head}0[0] -> 7[7] via P2P/CUMEM"
     )
     assert via(one(text)) == {(0, n, "P2P/CUMEM") for n in (2, 4, 5, 6)}
+
+
+TUNING = """\
+h:1:1 [0] NCCL INFO   Algorithm   |                            Tree                  |                            Ring                  |
+h:1:1 [0] NCCL INFO   Protocol    |             LL |          LL128 |         Simple |             LL |          LL128 |         Simple |
+h:1:1 [0] NCCL INFO  Max NThreads |            512 |            640 |            512 |            512 |            640 |            512 |
+h:1:1 [0] NCCL INFO     Broadcast |     0.0/   0.0 |     0.0/   0.0 |     0.0/   0.0 |     7.2/ 141.0 |    15.9/ 331.2 |    11.8/ 360.0 |
+h:1:1 [0] NCCL INFO     AllReduce |     8.0/  61.1 |    16.5/ 180.6 |    16.4/ 232.2 |     7.8/ 141.0 |    17.8/ 331.2 |    15.2/ 360.0 |
+"""
+
+
+def test_the_tuning_table() -> None:
+    table = read(TUNING).procs[0].tuning
+    assert table["AllReduce", "Tree", "LL128"] == (16.5, 180.6) and table["Broadcast", "Ring", "Simple"] == (11.8, 360.0)
+    assert ("Broadcast", "Tree", "LL") not in table and len(table) == 9  # what it does not offer is left out
+
+
+def test_a_tuning_row_counts_only_under_its_head() -> None:
+    rows = "".join(line + "\n" for line in TUNING.splitlines() if "Algorithm" not in line)
+    assert read(rows).procs[0].tuning == {}
+    other = TUNING.replace("h:1:1 [0] NCCL INFO     AllReduce", "h:2:2 [1] NCCL INFO     AllReduce")
+    assert [len(p.tuning) for p in read(other).procs] == [3, 0]
+    cut = TUNING[: TUNING.rindex("360.0")]
+    assert ("AllReduce", "Tree", "LL") not in read(cut).procs[0].tuning
+
+
+def test_the_tuning_table_is_a_table_of_its_own_among_the_facts(tmp_path: Path) -> None:
+    log = tmp_path / "n.log"
+    log.write_text(TUNING)
+    text = gpudoctor("facts", "--from", str(log)).stdout.decode()
+    assert "NCCL's model of its algorithms" in text and "collective    algorithm    protocol" in text and "360" in text
+    log.write_text("h:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda13.0\n")
+    assert b"NCCL's model" not in gpudoctor("facts", "--from", str(log)).stdout
