@@ -2,18 +2,19 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+PINS   := requirements/ci.txt
 DEMO   := fixtures/hosts/a100x4-sxm-gpu2-nvlinks-down
 
-.PHONY: demo test lint type bench golden catalogue fuzz wheel clean
+.PHONY: demo test lint type bench golden catalogue fuzz dist pyz man clean
 
 $(BIN)/gpudoctor: setup.cfg setup.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(PINS) --editable .
 	@touch $@
 
 # The tools of the tests come on top; the stamp spares a second `make test` the look-up.
 $(VENV)/.test-tools: $(BIN)/gpudoctor
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(PINS) --editable '.[test,build]'
 	@touch $@
 
 # On this host where it has NVIDIA GPUs, else on a recorded one; a fault found is not a failed demonstration.
@@ -34,7 +35,7 @@ test-slurm: $(BIN)/gpudoctor
 	@deploy/slurm/test/run; status=$$?; test $$status -eq 77 || exit $$status
 
 lint: $(VENV)/.test-tools
-	$(BIN)/ruff check gpudoctor tests
+	$(BIN)/ruff check gpudoctor tests tools
 type: $(VENV)/.test-tools
 	$(BIN)/mypy
 
@@ -53,7 +54,17 @@ fuzz: $(VENV)/.test-tools
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	for family in $(FAMILIES); do $(BIN)/python -m tests.fuzz.run $$family $(SECONDS) || exit 1; done
 
-wheel: $(VENV)/.test-tools
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+# The source archive and the wheel, and the program as one file: the same bytes from the same commit and Pythons.
+dist: $(VENV)/.test-tools
+	@rm -f dist/gpudoctor-*.whl dist/gpudoctor-*.tar.gz
+	$(BIN)/python -m tools.dist dist
+# Compiled for every Python that is here; others run it too, with a slower start.
+PYTHONS = $(foreach minor,10 11 12 13 14,$(shell python3.$(minor) -c 'import sys; print(sys.executable)' 2>/dev/null))
+pyz: dist
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null)} \
+	    $(BIN)/python -m tools.pyz dist/gpudoctor-*.whl dist/gpudoctor.pyz $(PYTHONS)
+# Manual pages and completions as they lie under /usr/share.
+man: $(VENV)/.test-tools
+	$(BIN)/python -m tools.man share
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist share *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

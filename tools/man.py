@@ -152,12 +152,12 @@ def made() -> dict[str, str]:
     return {**pages, **{path: completion(shell) for shell, path in SHELLS}}
 
 
-def main() -> None:
+def write(folder: Path) -> None:
     for path, content in made().items():
-        file = Path(sys.argv[1], path)
+        file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    write(Path(sys.argv[1]))

@@ -1,6 +1,6 @@
 """Builds gpudoctor.pyz: the program and its packages in one file that any Python 3.10 or newer runs without installing.
 
-    python tools/pyz.py WHEEL OUTPUT [PYTHON ...]
+    python -m tools.pyz WHEEL OUTPUT [PYTHON ...]
 
 Sources lie at the top of the archive. For each PYTHON (and the one that runs this) a folder beside them has every module
 compiled, which spares it two thirds of the start; other Pythons compile as they go. Nothing is ever unpacked: a tool that
@@ -30,7 +30,7 @@ if sys.version_info < (3, 10):
     sys.exit("gpudoctor needs Python 3.10 or newer, and this is %d.%d (another: python3.12 FILE ...)" % sys.version_info[:2])
 if sys.version_info[:2] in COMPILED and sys.implementation.name == "cpython":
     sys.path.insert(0, "%s/py%d.%d" % (sys.path[0], *sys.version_info[:2]))
-from gpudoctor.cli.main import main
+from gpudoctor.__main__ import main
 
 main()
 '''
@@ -81,7 +81,7 @@ def compile_for(python: str, source: Path, target: Path) -> str:
 
 def pack(tree: Path, output: Path, pythons: Sequence[str]) -> tuple[str, ...]:
     """One folder of modules and metadata as one file that runs; the versions it was compiled for."""
-    moment = time.gmtime(max(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), 315532800))[:6]
+    moment = time.gmtime(max(int(os.environ.get("SOURCE_DATE_EPOCH") or 0), 315532800))[:6]
     with tempfile.TemporaryDirectory() as work:
         compiled: dict[str, Path] = {}
         for number, python in enumerate(dict.fromkeys(pythons)):
