@@ -54,24 +54,28 @@ def test_systemd_takes_them(tmp_path: Path) -> None:
 def test_the_command_of_the_unit_writes_the_file(host: str, status: int, tmp_path: Path) -> None:
     service = unit(SERVICE)["Service"]
     words = command()[1:]
-    place = Path(words[words.index("-o") + 1])
-    words[words.index("-o") + 1] = str(tmp_path / place.name)
+    places = [n + 1 for n, word in enumerate(words) if word == "-o"]
+    for n in places:
+        words[n] = str(tmp_path / Path(words[n]).name)
     name, _, stage = service["Environment"].partition("=")
     done = gpudoctor(*words, env={name: stage, "GPUDOCTOR_PROBE_DIR": str(HOSTS / host)})
     assert done.returncode == status, done.stderr
-    samples = [s for f in text_string_to_metric_families((tmp_path / place.name).read_text()) for s in f.samples]
+    samples = [s for f in text_string_to_metric_families((tmp_path / "gpudoctor.prom").read_text()) for s in f.samples]
     assert [s.value for s in samples if s.name == "gpudoctor_exit_status"] == [status]
     assert (name, stage) == ("GPUDOCTOR_STAGE", "node") and stage in STAGES
-    assert [p.name for p in tmp_path.iterdir()] == [place.name]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["gpudoctor.prom", "report.txt"]
+    assert "by a service of the node" in " ".join((tmp_path / "report.txt").read_text().split())
+    assert done.stdout.count(b"\n") == 1  # what the journal gets
 
 
 def test_what_depends_on_one_another_agrees() -> None:
     service, words = unit(SERVICE)["Service"], command()
-    assert service["ReadWritePaths"] == os.path.dirname(words[words.index("-o") + 1])
+    metrics, report = (os.path.dirname(words[n + 1]) for n, word in enumerate(words) if word == "-o")
+    assert service["ReadWritePaths"] == metrics and f"/var/lib/{service['StateDirectory']}" == report
     assert int(service["TimeoutStartSec"]) > float(words[words.index("--timeout") + 1])
     assert "SuccessExitStatus" not in service  # a fault and a could-not-tell are failures to be seen
     page = (UNITS / "README.md").read_text()
-    assert words[words.index("-o") + 1].rpartition("/")[0] in page and words[0].removesuffix("/bin/gpudoctor") in page
+    assert metrics in page and report in page and words[0].removesuffix("/bin/gpudoctor") in page
     assert f"after {service['TimeoutStartSec']} s" in page
 
 
