@@ -27,6 +27,8 @@ demo: $(BIN)/gpudoctor
 
 test: $(VENV)/.test-tools
 	@$(BIN)/python -c 'import torch' 2>/dev/null || echo "== SKIPPED: tests marked 'torch' (PyTorch is not installed: $(BIN)/pip install torch)"
+	@command -v systemd-analyze >/dev/null || echo "== NOT TESTED: whether systemd takes deploy/systemd (systemd-analyze is not installed: apt-get install systemd)"
+	@$(BIN)/python -c 'import kubernetes_validate' 2>/dev/null || echo "== NOT TESTED: deploy/kubernetes against the API's schema ($(BIN)/pip install -e '.[deploy]')"
 	$(BIN)/python -m pytest
 
 # The scripts of deploy/slurm under a real Slurm on this machine. Needs root and apt-get, and says so where they are not.
