@@ -107,3 +107,14 @@ def finding(severity=ERROR, subject="gpu:0000:41:00.0", slug="nvlink-down", host
 
 def judged(*results, facts=(), **more):
     return side(gpus(gpu(**more)), *facts, results=results)
+
+
+def switched(speed):
+    """A GPU below a switch whose uplink has this speed; the port that the GPU sits in is at rest."""
+    card = PciDevice(bdf=BDF[0], class_code="030200", device_id="10de:20b2", parent="0000:42:00.0", origin=HERE)
+    port = bridge("0000:42:00.0", parent="0000:40:01.1", speed_gts=2.5 if speed == 8.0 else 16.0, width=16)
+    return gpus(gpu()), tree(bridge(parent_known=True, speed_gts=speed, width=16), port, card)
+
+
+def nic_card(**more):
+    return PciDevice(bdf="0000:c1:00.0", class_code="020700", origin=HERE, **more)

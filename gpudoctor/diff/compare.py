@@ -100,8 +100,10 @@ def _facts(one: FactStore, other: FactStore, seats: Seats, notes: Notes) -> None
         elif kind in host.FIELDS:
             host.single(kind, ours, theirs, notes)
     links.compare(seats, one.get(PciTree), other.get(PciTree), notes)
-    if one.get(Platform) is not None and other.get(Platform) is not None:
-        host.rebooted(one.get(Platform), other.get(Platform), notes)  # type: ignore[arg-type]
+    before, after = one.get(Platform), other.get(Platform)
+    if before is not None and after is not None:
+        host.cmdline(before, after, notes)
+        host.rebooted(before, after, notes)
 
 
 def _said(side: Side, name: str | None) -> dict[tuple[str, str], Diagnosis]:

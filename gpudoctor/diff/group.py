@@ -45,6 +45,7 @@ TABLE: tuple[Explains, ...] = (
     Explains("aspm", (), ("aspm",), "host"),
     Explains("cmdline", ("iommu", "acs", "aspm"), ("iommu",), "host"),
     Explains("iommu", (), ("iommu",), "host"),
+    Explains("kernel", ("cmdline",), (), "host"),
     Explains("driver", ("driver-module", "cuda"), ("version-mismatch", "driver-unavailable"), "host"),
     Explains("driver-module", (), ("version-mismatch",), "host"),
     Explains("software", (), ("version-mismatch",), "host"),
@@ -79,16 +80,20 @@ def grouped(facts: Iterable[Change], findings: Iterable[Change], seats: Seats, s
     held: dict[int, list[Change]] = {}
     taken: set[int] = set()
     for row in TABLE:
-        for cause in rest:
-            if cause.kind != row.cause:
-                continue
-            for effect in rest:
-                if effect is cause or id(effect) in taken or id(effect) in held:
-                    continue
-                fits = effect.slug in row.slugs if effect.kind == "finding" else effect.kind in row.kinds
-                if fits and (row.scope == "host" or reach[id(cause)] & reach[id(effect)]) and _agree(cause, effect):
+        causes = [c for c in rest if c.kind == row.cause]
+        fits = [e for e in rest if id(e) not in taken and (e.slug in row.slugs if e.kind == "finding" else e.kind in row.kinds)]
+        near: dict[str, list[Change]] = {}
+        for effect in fits if causes and row.scope == "near" else ():
+            for name in reach[id(effect)]:
+                near.setdefault(name, []).append(effect)
+        for cause in causes if fits else ():
+            by_id = {id(e): e for name in reach[id(cause)] for e in near.get(name, ())}
+            for effect in fits if row.scope == "host" else by_id.values():
+                if effect is not cause and id(effect) not in taken and id(effect) not in held and _agree(cause, effect):
                     held.setdefault(id(cause), []).append(effect)
                     taken.add(id(effect))
+            if row.scope == "host":
+                fits = [e for e in fits if id(e) not in taken]
     roots = [_with(c, held, set()) for c in rest if id(c) not in taken]
     return sorted(_alike(roots), key=_weight)
 

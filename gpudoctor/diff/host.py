@@ -48,7 +48,6 @@ FIELDS: dict[type[Any], tuple[Field, ...]] = {
     ),
     Platform: (
         Field("kernel", "kernel", "kernel"),
-        Field("cmdline", "kernel command line", "cmdline"),
         Field("vm", "in a virtual machine", "platform"),
         Field("hypervisor", "hypervisor", "platform"),
         Field("container", "container", "platform"),
@@ -89,6 +88,8 @@ _WHO = re.compile(
     r"(?:RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|NCCL_HOSTID|NCCL_COMM_ID|NCCL_DEBUG_FILE|GROUP_\w+|ROLE_\w+|LOCAL_WORLD_SIZE"
     r"|(?:SLURM|PMI|PMIX|OMPI_COMM_WORLD|TORCHELASTIC)_\w+|GPUDOCTOR_\w+)$"
 )  # fmt: skip
+
+_PLACE = re.compile(r"(?:BOOT_IMAGE|root|rootflags|initrd|resume|ip|nfsroot|hostname|console|crashkernel|systemd\.machine_id|rd\.[\w.]+)=|(?:ro|rw|quiet|splash|--)$")
 
 
 def single(kind: type[Any], a: Any, b: Any, notes: Notes) -> None:
@@ -208,6 +209,21 @@ def numa(a: Numa, b: Numa, notes: Notes) -> None:
 
 def _from(a: Evidence | None, b: Evidence | None) -> tuple[tuple[str, Evidence], ...]:
     return tuple((side, spot) for side, spot in (("A", a), ("B", b)) if spot is not None)
+
+
+def cmdline(a: Platform, b: Platform, notes: Notes) -> None:
+    """Word by word: what names a disk, an address or the kernel's own file is another's on another host, and follows an update."""
+    one, other = a.entry.cmdline, b.entry.cmdline
+    if not notes.both("the kernel command line", "", one, other):
+        return
+    before, after = ([w for w in str(line).split() if not _PLACE.match(w)] for line in (one, other))
+    gone, new = (tuple(dict.fromkeys(w for w in x if w not in y)) for x, y in ((before, after), (after, before)))
+    said = [f"{', '.join(words)} {verb}" for words, verb in ((new, "was added"), (gone, "was removed")) if words]
+    if said:
+        notes.change(
+            "cmdline", "host", f"kernel command line: {'; '.join(said)}", before=" ".join(gone) or None, after=" ".join(new) or None,
+            evidence=spots("cmdline", a.entry, b.entry),
+        )  # fmt: skip
 
 
 def rebooted(a: Platform, b: Platform, notes: Notes) -> None:

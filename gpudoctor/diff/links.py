@@ -16,6 +16,15 @@ REDIRECTS = ("ReqRedir", "CmpltRedir")
 IDLE_GTS = 2.5  # where NVIDIA's links rest when nothing crosses them
 
 
+class Way(Record):
+    """One bridge on both sides. on_way: above a GPU. port: the other end of a GPU's own link, which slows down with it at rest."""
+
+    a: PciDevice
+    b: PciDevice
+    on_way: bool
+    port: bool = False
+
+
 class Link(Record):
     """One GPU's link as one side saw it."""
 
@@ -51,7 +60,11 @@ def compare(seats: Seats, a: PciTree | None, b: PciTree | None, notes: Notes) ->
         bridges = _bridges(seats, a, b, notes)
         _acs(bridges, notes)
         _aspm([*_cards(seats, a, b), *bridges], notes)
-        _bridge_links(bridges, notes)
+        for way in bridges:
+            if way.on_way:
+                _device_link(way, "bridge", "pcie-bridge", notes)
+        for way in _nics(a, b) if notes.mode == TIME else ():
+            _device_link(way, "NIC", "pcie-nic", notes)
 
 
 def _link(gpus: tuple[Gpu, Gpu], trees: tuple[PciTree | None, PciTree | None], above: tuple[list[PciDevice], list[PciDevice]], notes: Notes) -> None:
@@ -113,9 +126,9 @@ def _speed(one: Link, other: Link, who: str, notes: Notes) -> bool:
     return False
 
 
-def _bridges(seats: Seats, a: PciTree, b: PciTree, notes: Notes) -> list[tuple[PciDevice, PciDevice, bool]]:
-    """Bridges on both sides, True for those above a GPU; on one host also those off every GPU's way."""
-    out: dict[tuple[str | None, str | None], tuple[PciDevice, PciDevice, bool]] = {}
+def _bridges(seats: Seats, a: PciTree, b: PciTree, notes: Notes) -> list[Way]:
+    """Bridges on both sides; on one host also those off every GPU's way."""
+    out: dict[tuple[str | None, str | None], Way] = {}
     for seat in seats.seats:
         if seat.both is None:
             continue
@@ -129,27 +142,36 @@ def _bridges(seats: Seats, a: PciTree, b: PciTree, notes: Notes) -> list[tuple[P
                 before=words[0], after=words[1], about=(f"gpu:{seat.gpu.index}",),
             )  # fmt: skip
         if len(ways[0]) == len(ways[1]):
-            for one, other in zip(*ways, strict=True):
-                out.setdefault((one.bdf, other.bdf), (one, other, True))
+            for level, (one, other) in enumerate(zip(*ways, strict=True)):
+                out.setdefault((one.bdf, other.bdf), Way(one, other, True, level == 0))
     if notes.mode == TIME:
+        theirs = {d.bdf: d for d in b if d.bdf is not None}
         for one in a:
-            same = b.by_bdf(one.bdf) if one.is_bridge else None
+            same = theirs.get(one.bdf) if one.is_bridge and one.bdf is not None else None
             if same is not None:
-                out.setdefault((one.bdf, same.bdf), (one, same, False))
+                out.setdefault((one.bdf, same.bdf), Way(one, same, False))
     return list(out.values())
 
 
-def _cards(seats: Seats, a: PciTree, b: PciTree) -> Iterator[tuple[PciDevice, PciDevice, bool]]:
+def _cards(seats: Seats, a: PciTree, b: PciTree) -> Iterator[Way]:
     for seat in seats.seats:
         if seat.both is not None:
             one, other = a.by_bdf(seat.both[0].bdf), b.by_bdf(seat.both[1].bdf)
             if one is not None and other is not None:
-                yield one, other, True
+                yield Way(one, other, True)
 
 
-def _acs(bridges: list[tuple[PciDevice, PciDevice, bool]], notes: Notes) -> None:
+def _nics(a: PciTree, b: PciTree) -> Iterator[Way]:
+    theirs = {d.bdf: d for d in b if d.is_nic and d.bdf is not None}
+    for one in a:
+        if one.is_nic and one.bdf in theirs:
+            yield Way(one, theirs[one.bdf], True)
+
+
+def _acs(bridges: list[Way], notes: Notes) -> None:
     turned: dict[tuple[bool, bool], list[tuple[PciDevice, PciDevice]]] = {}
-    for one, other, on_way in bridges:
+    for way in bridges:
+        one, other, on_way = way.a, way.b, way.on_way
         if not notes.both("ACS", str(other.bdf), one.acs, other.acs):
             continue
         assert one.acs is not None and other.acs is not None
@@ -168,9 +190,10 @@ def _acs(bridges: list[tuple[PciDevice, PciDevice, bool]], notes: Notes) -> None
         )  # fmt: skip
 
 
-def _aspm(devices: list[tuple[PciDevice, PciDevice, bool]], notes: Notes) -> None:
-    for one, other, on_way in devices:
-        if not on_way or not notes.both("ASPM", str(other.bdf), one.aspm_enabled, other.aspm_enabled):
+def _aspm(devices: list[Way], notes: Notes) -> None:
+    for way in devices:
+        one, other = way.a, way.b
+        if not way.on_way or not notes.both("ASPM", str(other.bdf), one.aspm_enabled, other.aspm_enabled):
             continue
         before, after = (" and ".join(d.aspm_enabled or ()) or "off" for d in (one, other))
         if before != after:
@@ -180,15 +203,20 @@ def _aspm(devices: list[tuple[PciDevice, PciDevice, bool]], notes: Notes) -> Non
             )  # fmt: skip
 
 
-def _bridge_links(bridges: list[tuple[PciDevice, PciDevice, bool]], notes: Notes) -> None:
-    """A port directly above a GPU is the other end of that GPU's link; further up a narrow link is a cause of its own."""
-    for one, other, on_way in bridges:
-        if not on_way or one.virtual or other.virtual or one.link_up is False or other.link_up is False:
-            continue
-        before, after = (f"x{d.width}" for d in (one, other))
-        if notes.both("the PCIe width", str(other.bdf), one.width, other.width) and before != after:
-            worse = (other.width or 0) < (one.width or 0)
-            notes.change(
-                "pcie-bridge", f"pci:{other.bdf}", f"bridge {other.bdf}: PCIe link {before} -> {after}", before=before, after=after,
-                direction=WORSE if worse else BETTER, severity=WARNING if worse else NOTE, evidence=spots("width", one, other),
-            )  # fmt: skip
+def _device_link(way: Way, what: str, kind: str, notes: Notes) -> None:
+    """A port directly above a GPU is the other end of that GPU's link; further up a narrow or slow link is a cause of its own."""
+    one, other = way.a, way.b
+    if one.virtual or other.virtual or one.link_up is False or other.link_up is False:
+        return
+    name = f"{what} {other.bdf}"
+    width = notes.both("the PCIe width", str(other.bdf), one.width, other.width) and one.width != other.width
+    speed = not way.port and notes.both("the PCIe speed", str(other.bdf), one.speed_gts, other.speed_gts) and one.speed_gts != other.speed_gts
+    if not width and not speed:
+        return
+    before, after = (f"{d.speed_gts:.1f} GT/s x{d.width}" if speed else f"x{d.width}" for d in (one, other))
+    worth = [(d.speed_gts or 0.0) * (d.width or 0) if speed else (d.width or 0) for d in (one, other)]
+    worse = worth[1] < worth[0]
+    notes.change(
+        kind, f"pci:{other.bdf}", f"{name}: PCIe link {before} -> {after}", before=before, after=after,
+        direction=WORSE if worse else BETTER, severity=WARNING if worse else NOTE, evidence=spots("speed_gts" if speed else "width", one, other),
+    )  # fmt: skip

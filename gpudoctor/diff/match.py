@@ -129,23 +129,20 @@ def seats_of(a: Gpus | None, b: Gpus | None, mode: str) -> Seats:
         return Seats(())
     mine, others = ({g.bdf for g in side if g.bdf} for side in (ours, theirs))
     by_address = mode == TIME or mine <= others or others <= mine
-    keys = ("bdf", "uuid", "index") if by_address else ("index",)
     found: list[Seat] = []
-    for key in keys:
+    for key in ("bdf", "uuid", "index") if by_address else ("index",):
         # A list shifts when one of it is gone: with addresses on both sides an index only tells of cards that all moved.
-        level = len(ours) == len(theirs)
-        for gpu in list(ours):
+        level = len(ours) == len(theirs) or not by_address
+        known = {getattr(g, key): g for g in reversed(theirs)}
+        taken: set[int] = set()
+        for gpu in ours:
             value = getattr(gpu, key)
-            if value is None or key == "uuid" and _STAND_IN_UUID.match(value):
+            other = known.get(value) if value is not None else None
+            if other is None or id(other) in taken or key == "uuid" and _STAND_IN_UUID.match(value):
                 continue
-            other = next((g for g in theirs if getattr(g, key) == value and _may_be(gpu, g, key, level or not by_address)), None)
-            if other is not None:
+            if key != "index" or level or gpu.bdf is None or other.bdf is None:
                 found.append(Seat(gpu, other))
-                ours.remove(gpu)
-                theirs.remove(other)
+                taken.update((id(gpu), id(other)))
+        ours, theirs = ([g for g in side if id(g) not in taken] for side in (ours, theirs))
     found += [Seat(g, None) for g in ours] + [Seat(None, g) for g in theirs]
     return Seats(tuple(sorted(found, key=lambda s: (s.gpu.index is None, s.gpu.index or 0, s.gpu.bdf or ""))))
-
-
-def _may_be(one: Gpu, other: Gpu, key: str, level: bool) -> bool:
-    return key != "index" or level or one.bdf is None or other.bdf is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -29,7 +30,8 @@ from gpudoctor.model import (
 from gpudoctor.read.text import clean
 
 SCHEMA_VERSION = 1
-MAX_ENTRIES = 20_000  # of one family
+MAX_ENTRIES = 20_000  # of one family, over all hosts
+MAX_OF_HOST = {"gpus": 512, "nics": 512, "pci": 8192}  # the largest hosts have a tenth of it
 _MAX_EVENTS = 1000  # of one Xid: more say no more
 _STATUSES = ("ok", "found", "skipped", "error")
 Json = Mapping[str, Any]
@@ -53,9 +55,15 @@ def of_report(tree: Json, path: str) -> Side:
     version = tree.get("schema_version")
     if version != SCHEMA_VERSION:
         missing.append(Missing(path, f"a report of schema {clean(str(version)[:20])}, not {SCHEMA_VERSION}: read as well as can be"))
+    facts = _table(tree.get("facts"))
+    for family in _MAKERS:
+        most = MAX_OF_HOST.get(family, MAX_ENTRIES)
+        counts = Counter(_text(e.get("host")) for e in _entries(facts.get(family)))
+        if isinstance(facts.get(family), list) and len(facts[family]) > MAX_ENTRIES or max(counts.values(), default=0) > most:
+            missing.append(Missing(path, f"{family}: more than {most} entries, of which so many were read"))
     source = _table(tree.get("source"))
     return Side(
-        path=path, stores=tuple(_stores(_table(tree.get("facts")), path)), results=tuple(_results(tree.get("results"))),
+        path=path, stores=tuple(_stores(facts, path)), results=tuple(_results(tree.get("results"))),
         diagnoses=tuple(_diagnoses(tree.get("diagnoses"))), missing=tuple(missing), captured_at=_text(source.get("captured_at")), saved=True,
     )  # fmt: skip
 
@@ -63,13 +71,17 @@ def of_report(tree: Json, path: str) -> Side:
 def _stores(facts: Json, path: str) -> Iterator[FactStore]:
     """One per host: entries of a report over several hosts name theirs."""
     found: dict[str | None, list[Fact]] = {}
-    hosts = dict.fromkeys(_text(e.get("host")) for family in facts.values() for e in _entries(family))
-    for host in hosts or (None,):
-        for family, make in _MAKERS.items():
-            if isinstance(facts.get(family), list):
-                mine = [(n, e) for n, e in enumerate(_entries(facts[family])) if _text(e.get("host")) == host]
-                fact = make(mine, facts, lambda n, family=family: {"*": Evidence(path, f"facts.{family}[{n}]", "")})  # type: ignore[misc]
-                found.setdefault(host, []).append(fact)
+    for family, make in _MAKERS.items():
+        if not isinstance(facts.get(family), list):
+            continue
+        by_host: dict[str | None, Rows] = {}
+        for n, entry in enumerate(_entries(facts[family])):
+            rows = by_host.setdefault(_text(entry.get("host")), [])
+            if len(rows) < MAX_OF_HOST.get(family, MAX_ENTRIES):
+                rows.append((n, entry))
+        for host, rows in (by_host or {None: []}).items():
+            fact = make(rows, facts, lambda n, family=family: {"*": Evidence(path, f"facts.{family}[{n}]", "")})  # type: ignore[misc]
+            found.setdefault(host, []).append(fact)
     for host, parts in found.items():
         yield join(FactStore(host, parts))
 

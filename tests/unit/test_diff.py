@@ -39,13 +39,16 @@ from tests.sides import (
     gpu,
     gpus,
     missing,
+    nic_card,
     nics,
     nvlinks,
     pair,
     run,
     settings,
     side,
+    switched,
     told,
+    tree,
     under,
     xids,
 )
@@ -77,6 +80,15 @@ CHANGES = {
     "acs": (under(acs=VALID), under(acs=REDIRECT), "ACS redirect was turned on at bridge 0000:40:01.1", "ACS redirect was turned off at bridge 0000:40:01.1"),
     "aspm": (under(aspm_enabled=()), under(aspm_enabled=("L1",)), "ASPM of 0000:40:01.1: off -> L1", "ASPM of 0000:40:01.1: L1 -> off"),
     "uplink": (under(width=16), under(width=8), "bridge 0000:40:01.1: PCIe link x16 -> x8", "bridge 0000:40:01.1: PCIe link x8 -> x16"),
+    "uplink's speed": (
+        switched(16.0), switched(8.0), "bridge 0000:40:01.1: PCIe link 16.0 GT/s x16 -> 8.0 GT/s x16", "bridge 0000:40:01.1: PCIe link 8.0 GT/s x16 -> 16.0 GT/s x16",
+    ),
+    "link of a NIC": (tree(nic_card(width=16)), tree(nic_card(width=8)), "NIC 0000:c1:00.0: PCIe link x16 -> x8", "NIC 0000:c1:00.0: PCIe link x8 -> x16"),
+    "command line": (
+        Platform(PlatformEntry(cmdline="BOOT_IMAGE=/vmlinuz-1 root=UUID=1 quiet", origin=HERE)),
+        Platform(PlatformEntry(cmdline="BOOT_IMAGE=/vmlinuz-2 root=UUID=2 iommu=pt pci=disable_acs_redir=0000:42:00.0", origin=HERE)),
+        "kernel command line: iommu=pt, pci=disable_acs_redir=0000:42:00.0 was added", "kernel command line: iommu=pt, pci=disable_acs_redir=0000:42:00.0 was removed",
+    ),
     "place": (
         under("0000:40:01.1"), under("0000:50:01.1"),
         "GPU0 (0000:41:00.0): the bridges above it were 0000:40:01.1, now 0000:50:01.1", "GPU0 (0000:41:00.0): the bridges above it were 0000:50:01.1, now 0000:40:01.1",
@@ -154,6 +166,10 @@ NEAR_MISSES = {
     "free memory": (Shm(ShmEntry(size_bytes=1 << 30, free_bytes=1, origin=HERE)), Shm(ShmEntry(size_bytes=1 << 30, free_bytes=1 << 29, origin=HERE)), False),
     "uptime": (Platform(PlatformEntry(uptime_s=10.0, origin=HERE)), Platform(PlatformEntry(uptime_s=900.0, origin=HERE)), False),
     "started anew": (Platform(PlatformEntry(uptime_s=9000.0, origin=HERE)), Platform(PlatformEntry(uptime_s=90.0, origin=HERE)), True),
+    "another disk and kernel file": (
+        Platform(PlatformEntry(cmdline="BOOT_IMAGE=/vmlinuz-1 root=UUID=1 iommu=pt", origin=HERE)),
+        Platform(PlatformEntry(cmdline="BOOT_IMAGE=/vmlinuz-2 root=UUID=2 iommu=pt ro", origin=HERE)), False,
+    ),
     "rank": (settings(RANK="0", MASTER_ADDR="192.0.2.1"), settings(RANK="1", MASTER_ADDR="192.0.2.2"), True),
     "bandwidth as it varies": (run(340.0), run(331.0), True),
     "without a limit to a locked size": (Limits(LimitsEntry(memlock_unlimited=True, memlock_bytes=5, origin=HERE)), Limits(LimitsEntry(memlock_unlimited=True, origin=HERE)), False),
