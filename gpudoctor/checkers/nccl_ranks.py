@@ -10,6 +10,7 @@ from gpudoctor import cpulist
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.fabric import FABRIC
 from gpudoctor.checkers.nccl_causes import RANK_MISMATCH
+from gpudoctor.checkers.nccl_diagnostics import DIAGNOSED, complained
 from gpudoctor.checkers.nccl_env import NCCL_ENV
 from gpudoctor.checkers.nccl_pcie import overrated
 from gpudoctor.checkers.nccl_rules import RULES, Around
@@ -49,7 +50,9 @@ class NcclRanks(BaseChecker):
     """Compares what every process printed; nothing is concluded from a line that an excerpt may have left out."""
 
     name: ClassVar[str] = "nccl-ranks"
-    causes = (RANK_MISMATCH, VERSION_MISMATCH, NCCL_ENV, UNSUPPORTED, FABRIC, GPU_NOT_VISIBLE, NUMA_MISMATCH, PHB, SYS, WIDTH, SPEED)
+    causes = tuple(
+        dict.fromkeys((RANK_MISMATCH, VERSION_MISMATCH, NCCL_ENV, UNSUPPORTED, FABRIC, GPU_NOT_VISIBLE, NUMA_MISMATCH, PHB, SYS, WIDTH, SPEED, *DIAGNOSED))
+    )
     needs = (Nccl,)
     wants = (Settings, Nics, *VIEW_FACTS)
 
@@ -65,6 +68,7 @@ class NcclRanks(BaseChecker):
         yield from _affinity(nccl)
         yield from _far(nccl, facts)
         yield from overrated(nccl, facts)
+        yield from complained(nccl)
 
 
 def _environment(comm: NcclComm, nccl: Nccl) -> Iterator[Finding]:
