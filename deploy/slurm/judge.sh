@@ -42,6 +42,10 @@ settings() {
     case $NODE in '' | *[!A-Za-z0-9_-]*) problem="the name of this node is not one of Slurm's"; return 1 ;; esac
     conf=${GPUDOCTOR_CONF:-$here/gpudoctor.conf}
     if [ -e "$conf" ]; then
+        if anybodys "$conf"; then
+            problem="$conf: anybody can write it"
+            return 1
+        fi
         # A mistake in a sourced file ends the shell that sources it, and a prolog that ends so drains the node.
         # shellcheck disable=SC1090
         if ! (. "$conf"; true) >/dev/null 2>&1; then
@@ -58,12 +62,19 @@ settings() {
         between PROLOG_SECONDS "$PROLOG_SECONDS" "$((RETRY_AFTER + 18))" 3600 &&
         between RESUME_AFTER "$RESUME_AFTER" 1 1000 && between HEALTH_SECONDS "$HEALTH_SECONDS" 1 20 &&
         between LOG_EVERY "$LOG_EVERY" 0 9999999 || return 1
+    if anybodys "$STATE"; then
+        problem="STATE=$STATE: anybody can write there"
+        return 1
+    fi
     if ! mkdir -p "$STATE" 2>/dev/null || ! true 2>/dev/null >"$STATE/$script-$NODE-$$.out"; then
         problem="STATE=$STATE: cannot write there"
         return 1
     fi
     work="$STATE/$script-$NODE-$$"
 }
+
+# Root reads and writes here: not where somebody else may put a command, or a link to another file.
+anybodys() { [ -n "$(find -L "$1" -prune -perm -0002 2>/dev/null)" ]; }
 
 one_of() {
     name=$1 value=$2

@@ -178,6 +178,7 @@ def test_a_policy_with_mistakes_alarms_and_drains_nothing(node: Node) -> None:
         ("if then", "the shell cannot read it"),
         ("POLICY=$OF_NOBODY", "the shell cannot read it"),
         ("STATE=/dev/null/x", "STATE=/dev/null/x: cannot write there"),
+        ('mkdir -p "$STATE"; chmod o+w "$STATE"', "anybody can write there"),
         ("GPUDOCTOR=/nonexistent/gpudoctor", "ended with status 127"),
     ],
 )
