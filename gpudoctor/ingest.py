@@ -110,7 +110,7 @@ def _take_snapshot(pile: _Pile, snapshot: Snapshot) -> None:
             pile.unknown.append(capture.probe.shown)
         if capture.out.count(b"\n") > MAX_LINES:
             pile.missing.append(Missing(capture.probe.shown, f"longer than {MAX_LINES} lines: only these were read"))
-        if capture.status != "ok":
+        if capture.status != "ok" or not capture.out:
             pile.missing.append(Missing(capture.probe.shown, ended(capture), needed=capture.probe.needed))
 
 

@@ -13,6 +13,8 @@ from gpudoctor.bandwidth.work import Measured, Progress, Work
 from gpudoctor.facts.bandwidth import CPU, BandwidthRow, BandwidthRun, Failure, HostCopy, Member, PairRate
 from gpudoctor.model import Evidence
 
+_LINE = 1 << 20  # bytes; the worker's are under 4 KiB
+
 
 class Lines:
     """Events as they come."""
@@ -31,9 +33,11 @@ class Lines:
                     event = json.loads(line)
                 except ValueError:
                     continue
-                if isinstance(event, dict):
+                if isinstance(event, dict) and isinstance(event.get("event"), str):
                     return event
                 continue
+            if len(self.held) > _LINE:
+                self.held = b""  # none of ours
             part = self.child.read(until)
             if not part:
                 return None
@@ -58,21 +62,27 @@ class Heard:
         self.nccl: str | None = None
         self.hung: str | None = None
         self.died: str | None = None
+        self.late = False
 
     def listen(self, lines: Lines, progress: Progress) -> None:
         while True:
             until = min(self.work.until, time.monotonic() + self.work.hang_s)
             event = lines.next(until)
             if event is None:
-                if lines.child.process.poll() is not None:
+                if lines.child.flooded:
+                    self.died = "the measuring process printed too much and was stopped"
+                elif lines.child.process.poll() is not None:
                     self.died = "the measuring process ended"
                 else:
-                    late = time.monotonic() >= self.work.until
-                    self.hung = "the time allowed was over" if late else f"nothing moved for {self.work.hang_s:g} s"
+                    self.late = time.monotonic() >= self.work.until
+                    self.hung = "the time allowed was over" if self.late else f"nothing moved for {self.work.hang_s:g} s"
                 return
             if event["event"] == "end":
                 return
-            self._take(event, progress)
+            try:
+                self._take(event, progress)
+            except (KeyError, TypeError, ValueError):  # a library that prints lines of JSON of its own
+                continue
 
     def _take(self, event: dict[str, Any], progress: Progress) -> None:
         kind, rank = event["event"], event.get("rank")
@@ -140,6 +150,13 @@ class Heard:
                 stopped=_stopped(self.stop, work),
                 short_of_memory=bool(self.stop.get("short")),
                 no_gpu=bool(self.stop.get("no_gpu")),
+                log=log,
+                engine=label,
+                seconds=seconds,
+            )
+        if self.late:  # it may have been about to end: no fault of the links
+            return Measured(
+                stopped="the run was not done when --timeout was over: allow more, or take fewer --sizes",
                 log=log,
                 engine=label,
                 seconds=seconds,

@@ -15,9 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from gpudoctor.collect.strays import none_left
+
 _PR_SET_PDEATHSIG = 1
 _GRACE_S = 2.0  # after SIGKILL: a process inside the driver may take a moment, one that hangs there is given up
 _SHM = "/dev/shm/nccl-*"
+MOST_OUTPUT = 32 << 20  # bytes of one stream: a table of nccl-tests is some KiB
+_LOOK_S = 0.2  # how often it is looked whether the program still runs, and how much it wrote to standard error
 
 
 class Child:
@@ -33,6 +37,8 @@ class Child:
             if os.getppid() != parent:
                 os._exit(1)
 
+        self.taken = 0
+        self.flooded = False
         self.err = tempfile.TemporaryFile(dir=folder)
         self.process = subprocess.Popen(
             list(argv),
@@ -51,13 +57,27 @@ class Child:
         self.process.stdin.flush()
 
     def read(self, until: float) -> bytes | None:
-        """What comes next on its output; b"" at its end, None where `until` (time.monotonic) passed first."""
+        """What comes next on its output; b"" at its end, None where `until` (time.monotonic) passed first.
+
+        The end of the program is the end of its output, whoever else holds the pipe. More than it may print ends it too:
+        `flooded`.
+        """
         assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
-        left = until - time.monotonic()
-        if left <= 0 or not select.select([descriptor], [], [], left)[0]:
-            return None
-        return os.read(descriptor, 1 << 16)
+        while True:
+            left = until - time.monotonic()
+            if left <= 0:
+                return None
+            over = self.process.poll() is not None  # before the look at the pipe: what it wrote at last is there then
+            if max(self.taken, os.fstat(self.err.fileno()).st_size) > MOST_OUTPUT:
+                self.flooded = True
+                return b""
+            if select.select([descriptor], [], [], 0 if over else min(left, _LOOK_S))[0]:
+                part = os.read(descriptor, 1 << 16)
+                self.taken += len(part)
+                return part
+            if over:
+                return b""
 
     def errors(self, most: int = 1 << 16) -> str:
         """The end of what it wrote to standard error."""
@@ -106,13 +126,21 @@ def room() -> Iterator[str]:
     """
     before = set(glob.glob(_SHM))
     restore = _leave_on_signals()
+    try:
+        with none_left(), _folder() as folder:
+            yield folder
+    finally:
+        remove_shm(set(glob.glob(_SHM)) - before)
+        restore()
+
+
+@contextmanager
+def _folder() -> Iterator[str]:
     folder = tempfile.mkdtemp(prefix="gpudoctor-")
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        remove_shm(set(glob.glob(_SHM)) - before)
-        restore()
 
 
 def remove_shm(paths: set[str]) -> None:

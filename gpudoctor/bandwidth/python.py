@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 
 from gpudoctor.bandwidth.work import CannotStart
+from gpudoctor.collect.capture import Probe
+from gpudoctor.collect.runner import run
 
 _ASK = "import importlib.util as u, sys; sys.exit(0 if u.find_spec('torch') else 9)"
 _ASK_S = 20.0
+_ANSWER = 1 << 16  # bytes: there is none
 
 
-def find(named: str | None, environ: Mapping[str, str]) -> str:
-    """Raises CannotStart with the command that would install PyTorch."""
+def find(named: str | None, environ: Mapping[str, str], until: float | None = None) -> str:
+    """Raises CannotStart with the command that would install PyTorch. until (time.monotonic): ask nobody any longer."""
     if named is not None:
         path = named if "/" in named else shutil.which(named, path=environ.get("PATH"))
         if path is None or not os.access(path, os.X_OK):
@@ -23,7 +25,7 @@ def find(named: str | None, environ: Mapping[str, str]) -> str:
         return path
     tried = candidates(environ)
     for path in tried:
-        if has_torch(path, environ):
+        if has_torch(path, environ, until):
             return path
     best = tried[0]
     raise CannotStart(
@@ -46,12 +48,7 @@ def candidates(environ: Mapping[str, str]) -> list[str]:
     return out
 
 
-def has_torch(python: str, environ: Mapping[str, str]) -> bool:
-    """Asks without importing it, which takes seconds."""
-    try:
-        done = subprocess.run(
-            (python, "-c", _ASK), env=dict(environ), capture_output=True, stdin=subprocess.DEVNULL, timeout=_ASK_S
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
+def has_torch(python: str, environ: Mapping[str, str], until: float | None = None) -> bool:
+    """Asks without importing it, which takes seconds. It may be any program of that name, so it is run as a probe is."""
+    probe = Probe(id="torch", argv=(python, "-c", _ASK), kind=None, shown=python)
+    return run([(probe, _ASK_S)], until, max_output=_ANSWER, environ=environ)[0].status == "ok"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from glob import escape, glob
 
-from gpudoctor.bandwidth.guard import Child
+from gpudoctor.bandwidth.guard import MOST_OUTPUT, Child
 from gpudoctor.bandwidth.torch_engine import LOG_MOST, SUBSYSTEMS
 from gpudoctor.bandwidth.work import CannotStart, Measured, Progress, Target, Work
 from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRun, Failure, PairRate
@@ -19,7 +19,9 @@ from gpudoctor.record import replace
 _SUFFIX = "_perf"
 _HELP_S = 15.0
 _SLOWER = 12  # a size may take this many times the one before it until it counts as hanging
-_CANNOT = re.compile(r"error while loading shared libraries: [^\n]*|[^\n]*no CUDA-capable device is detected[^\n]*")
+_CANNOT = re.compile(r"error while loading shared libraries: [^\n]*|no CUDA-capable device is detected[^\n]*")
+_LATE = "the time allowed was over"
+_FLOOD = f"its output passed {MOST_OUTPUT >> 20} MiB"
 # What an exit status means (nccl-tests src/common.h, testResult_t of 2.17.3 and later; before, 1 was every failure).
 _STATUSES = {
     1: "an error of its own, or (before 2.17.3) wrong values", 2: "a CUDA error", 3: "an NCCL error", 4: "its own timeout",
@@ -139,9 +141,15 @@ class TestsEngine:
         said = _CANNOT.search(out)
         if status is None and hung is None or said is not None or status == 127:
             return Measured(stopped=f"{program}: {said[0].strip() if said else 'could not be started'}", engine=self.name)
+        if hung == _LATE:  # it may have been about to end: no fault of the links
+            return Measured(
+                stopped=f"{shown} was not done when --timeout was over: allow more, or take fewer --sizes", engine=self.name
+            )
         run = self._read(out, f"{base}.json", shown, targets)
         failures = list(run.failures)
-        if hung is not None:
+        if hung == _FLOOD:
+            failures.insert(0, Failure(kind="exit", text=f"the run was stopped: {hung}"))
+        elif hung is not None:
             last = [x for x in log.decode("utf-8", "replace").splitlines() if "NCCL" in x][-1:] or [""]
             words = f"the run hung and was stopped: {hung}." + (
                 f" NCCL's last line: {last[0].strip()[:300]}" if last[0] else ""
@@ -203,7 +211,7 @@ class TestsEngine:
             child = Child(words, env, folder=self.folder)
         except OSError as error:
             return None, error.strerror or str(error), None
-        out = b""
+        out = bytearray()
         why: str | None = None
         quiet_s = 0.0  # between the last two signs of life: the next size takes longer by the factor of the sizes
         try:
@@ -214,14 +222,15 @@ class TestsEngine:
                 quiet_s = time.monotonic() - began
                 if part is None:
                     why = (
-                        "the time allowed was over"
+                        _LATE
                         if time.monotonic() >= until
                         else f"nothing moved for {allowed:.0f} s"
                     )
                     break
                 if not part:
+                    why = _FLOOD if child.flooded else None
                     break
-                out = (out + part)[-(32 << 20) :]
+                out += part
                 if heard is not None:
                     heard(out[-2000:].decode("utf-8", "replace"))
             status = child.wait(5.0) if why is None else None

@@ -59,7 +59,9 @@ class TorchEngine:
         event = lines.next(min(until, time.monotonic() + IMPORT_S))
         if event is None or event.get("event") != "ready":
             words = (event or {}).get("words") or self.child.errors()[-400:].strip() or "it did not answer"
-            late = event is None and self.child.process.poll() is None
+            if self.child.flooded:
+                words = "it printed too much and was stopped"
+            late = event is None and self.child.process.poll() is None and not self.child.flooded
             self.close()
             if late:
                 raise CannotStart(f"{self.python} took longer than allowed to import PyTorch")

@@ -43,7 +43,7 @@ def command(path: str, timeout: float, job: bool) -> None:
 
     # What was written is read once as `check --from` will: the same rule says whether it is enough to judge a host by.
     report = judge(take([covered]), None, {}, timed_out=timed_out)
-    failed = [c for c in covered.captures if c.status != "ok"]
+    failed = [c for c in covered.captures if c.status != "ok" or not c.out]
     answered = len(covered.captures) - len(failed)
     say = [f"Wrote {path}: {answered} of {len(covered.captures)} probes answered. Private details are replaced by stand-ins."]
     if snapshot.replayed_from:

@@ -106,7 +106,7 @@ def ended(capture: Capture) -> str:
     limit = capture.timeout_s or capture.probe.timeout_s
     err = clean((capture.err or capture.out)[-300:].decode("utf-8", "replace").replace("\n", " ")).strip()
     return {
-        "ok": "exit status 0",
+        "ok": "exit status 0" if capture.out else "printed nothing, exit status 0" + (f": {err}" if err else ""),
         "exit": f"exit status {capture.rc}" + (f": {err}" if err else ""),
         "signal": f"ended by signal {abs(capture.rc or 0)}",
         "timeout": f"no answer in {limit:g} s, stopped",

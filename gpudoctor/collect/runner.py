@@ -13,13 +13,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from types import FrameType
-from typing import Any
 
 from gpudoctor import shipped
 from gpudoctor.collect.capture import Capture, Probe
+from gpudoctor.collect.signals import guard_signals
 from gpudoctor.collect.strays import none_left
 from gpudoctor.collect.streams import allow_files, content, two_files
 
@@ -39,15 +38,16 @@ def run(
     grace_s: float = GRACE_S,
     max_output: int = MAX_OUTPUT,
     meanwhile: Callable[[], None] | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> tuple[Capture, ...]:
     """Run every probe at once, each for at most its seconds, and none after `end` (time.monotonic) but for two graces.
 
     The captures come in the order of the jobs. meanwhile: work to do once all have started (they take no notice of us).
     """
-    restore = _guard_signals()
+    restore = guard_signals()
     try:
         with none_left():
-            return _run(jobs, end, grace_s, max_output, meanwhile)
+            return _run(jobs, end, grace_s, max_output, meanwhile, _spoken_c(os.environ if environ is None else environ))
     finally:
         restore()
 
@@ -58,10 +58,10 @@ def _run(
     grace_s: float,
     max_output: int,
     meanwhile: Callable[[], None] | None,
+    environment: dict[str, str],
 ) -> tuple[Capture, ...]:
     done: dict[int, Capture] = {}
     running: dict[int, _Child] = {}
-    environment = _environment()
     allow_files(len(jobs))
     try:
         for number, (probe, seconds) in enumerate(jobs):
@@ -220,9 +220,9 @@ def _command(probe: Probe) -> tuple[list[str], str]:
     raise _NotStarted("absent")
 
 
-def _environment() -> dict[str, str]:
-    """Ours in the C locale: tools then print what their parsers know."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LC_")}
+def _spoken_c(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment in the C locale: tools then print what their parsers know."""
+    kept = {name: value for name, value in environ.items() if not name.startswith("LC_")}
     return {**kept, "LC_ALL": "C", "LANG": "C", "LANGUAGE": "C"}
 
 
@@ -281,26 +281,3 @@ def _stop_all(children: Iterable[_Child]) -> None:
         time.sleep(_BUSY_S if left else 0)
     for child in left:
         child.process.returncode = -signal.SIGKILL
-
-
-def _guard_signals() -> Callable[[], None]:
-    """SIGTERM and SIGHUP end us through the clean-up; an inherited `ignore SIGCHLD` would hide every exit status."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    wanted: dict[int, Any] = {
-        number: leave for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL
-    }
-    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
-        wanted[signal.SIGCHLD] = signal.SIG_DFL
-    before: dict[int, Any] = {}
-    with suppress(ValueError):  # not in the main thread: a program that embeds us keeps its handlers
-        for number, handler in wanted.items():
-            before[number] = signal.signal(number, handler)
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    return restore

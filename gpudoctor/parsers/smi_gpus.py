@@ -142,7 +142,10 @@ class GpuReadings:
             return
         sound = ("full", "false", "none", "no", "healthy")
         bad = [
-            r for name, r in self._health.items() if name != "partition_assigned" and r.value.lower() not in sound
+            r
+            for name, r in self._health.items()
+            # A flag's value is a word: what is none came from somewhere else, and is no fault.
+            if name != "partition_assigned" and r.value.lower() not in sound and r.value.replace(" ", "").isalpha()
         ]
         if bad:
             words = ", ".join(f"{r.path[-1].replace('_', ' ')}: {r.value}".lower() for r in bad)

@@ -47,7 +47,7 @@ def test_a_sound_host_is_in_order():
     [
         ("exit", "exit status 9"),
         ("signal", "signal 11"),
-        ("empty", ""),
+        ("empty", "printed nothing"),
         ("random", ""),
         ("cut", ""),
         ("flood", "size limit"),
@@ -205,3 +205,11 @@ def test_a_replay_says_so():
 def test_a_path_that_cannot_be_opened_is_said_before_the_probes_run():
     done = gpudoctor("check", "--live", "--from", "/no/such/file", env=host("nvidia-smi=sleep"))
     assert done.returncode == 2 and b"/no/such/file" in done.stderr
+
+
+def test_an_empty_answer_is_named(tmp_path):
+    """Exit status 0 and not a byte: nothing was read, and the report says so."""
+    status, got = check("nvidia-smi=empty;dmesg=empty")
+    assert "printed nothing" in reasons(got)[NEEDED] and "printed nothing" in reasons(got)["dmesg --time-format iso"]
+    done = gpudoctor("capture", "-o", str(tmp_path / "s"), env=host("dmesg=empty"))
+    assert done.returncode == 0 and b"printed nothing" in done.stdout

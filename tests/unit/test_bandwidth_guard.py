@@ -60,6 +60,38 @@ def test_reading_ends_at_its_moment_and_at_the_end_of_the_output(tmp_path: Path)
     done.kill()
 
 
+def test_the_end_of_the_program_is_the_end_of_its_output_whoever_holds_the_pipe(tmp_path: Path) -> None:
+    child = Child(("sh", "-c", "sleep 60 & printf done"), os.environ, folder=str(tmp_path))
+    got = b"".join(iter(lambda: child.read(time.monotonic() + 30) or b"", b""))
+    assert got == b"done" and child.wait(5) == 0
+    assert child.kill()
+
+
+@pytest.mark.parametrize("script", ["yes", "yes >&2"])
+def test_a_flood_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    monkeypatch.setattr(guard, "MOST_OUTPUT", 1 << 20)
+    child = Child(("sh", "-c", script), os.environ, folder=str(tmp_path))
+    while child.read(time.monotonic() + 30):
+        pass
+    assert child.flooded and child.kill()
+
+
+def test_those_that_left_the_group_are_gone_with_the_room(tmp_path: Path) -> None:
+    with room() as folder:
+        child = Child(("sh", "-c", "setsid sleep 60 & echo $!; wait"), os.environ, folder=folder)
+        pid = int(child.read(time.monotonic() + 20) or b"0")
+        assert running(pid) and child.kill()
+    assert not running(pid)
+
+
+@pytest.mark.parametrize("script", ["exec yes", "setsid sleep 60 & exit 9", "trap '' TERM; sleep 60"])
+def test_a_sick_python_is_asked_for_a_moment_only(tmp_path: Path, script: str) -> None:
+    tool = tmp_path / "python"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    assert not python.has_torch(str(tool), os.environ, time.monotonic() + 1)
+
+
 def test_the_folder_and_its_own_shared_memory_go_and_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "_SHM", f"{tmp_path}/nccl-*")
     (tmp_path / "nccl-theirs").touch()
@@ -96,7 +128,7 @@ def test_the_python_of_the_active_environment_goes_first(tmp_path: Path) -> None
 
 
 def test_where_none_has_pytorch_the_command_that_helps_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python, "has_torch", lambda path, environ: False)
+    monkeypatch.setattr(python, "has_torch", lambda path, environ, until: False)
     with pytest.raises(CannotStart, match=r"--nccl-tests DIR, .*-m pip install torch$"):
         python.find(None, {"PATH": "/nowhere"})
     with pytest.raises(CannotStart, match="no such program"):

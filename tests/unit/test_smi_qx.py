@@ -227,3 +227,17 @@ def test_a_log_before_the_drivers_words_is_none_of_them():
     assert driver.entry.failure == "Failed to initialize NVML: Driver/library version mismatch"
     (driver,) = parse("smi-failure", "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n")
     assert driver.entry.failure == "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+
+
+def test_markup_among_the_flags_of_the_fabric_is_no_fault() -> None:
+    """A flag's value is a word; anything else came from somewhere else."""
+    text = (FIXTURES / "hosts/h200x2-vm/smi-q-x.xml").read_text()
+    flags = text.replace("<summary>N/A</summary>", "<script>alert(1)</script>").replace("<bandwidth>N/A</bandwidth>", "<bandwidth>Full</bandwidth>")
+    sound = flags.replace("<route_unhealthy>N/A", "<route_unhealthy>False")
+    assert sound.count("alert(1)") == 2
+    others = ("route_recovery_in_progress", "access_timeout_recovery", "incorrect_configuration")
+    for name in others:
+        sound = sound.replace(f"<{name}>N/A", f"<{name}>False")
+    assert {g.fabric_health for g in gpus(sound)} == {"healthy"}
+    bad = sound.replace("<route_unhealthy>False", "<route_unhealthy>True")
+    assert {g.fabric_health for g in gpus(bad)} == {"route unhealthy: true"}
