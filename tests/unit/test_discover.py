@@ -31,3 +31,15 @@ def test_an_archive_on_the_path_is_left_to_the_library(tmp_path, monkeypatch):
     archive.write_bytes(b"PK\x05\x06" + b"\0" * 18)
     monkeypatch.setattr(sys, "path", [*sys.path, str(archive)])
     assert discover.find() == discover._by_library()
+
+
+def test_a_package_that_is_there_twice_counts_once(tmp_path, monkeypatch):
+    """As for an import: an older gpudoctor further down the path must not bring checks whose modules are gone."""
+    for folder, version, slug in (("first", "2.0", "new"), ("second", "1.0", "gone")):
+        info = tmp_path / folder / f"a-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "entry_points.txt").write_text(f"[gpudoctor.checkers]\n{slug} = pkg:{slug}\n")
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: a\nVersion: {version}\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "second")])
+    assert [e.name for e in discover.find()] == ["new"]
+    assert discover.find() == discover._by_library()
