@@ -136,9 +136,12 @@ def _replays(one: Gpu, other: Gpu, notes: Notes) -> None:
     if one.replays is None or other.replays is None or one.replays == other.replays:
         return
     words = f"{other.opening}: PCIe replays {one.replays} -> {other.replays}"
-    if grew(one.replays, other.replays) and other.replays >= 100:
+    low, high = sorted((one.replays, other.replays))
+    if grew(low, high) and high >= 100:
+        worse = other.replays > one.replays
         notes.change(
-            "pcie-errors", other.subject, words, before=str(one.replays), after=str(other.replays), direction=WORSE, severity=WARNING,
+            "pcie-errors", other.subject, words, before=str(one.replays), after=str(other.replays),
+            direction=WORSE if worse else BETTER, severity=WARNING if worse else NOTE,
             about=(f"gpu:{other.index}",), evidence=spots("replays", one, other),
         )  # fmt: skip
     else:

@@ -142,10 +142,11 @@ def _link(one: NvLink, other: NvLink, seats: Seats, notes: Notes) -> None:
         if before is None or after is None or before == after:
             continue
         words = f"{name}: {field.replace('_', ' ')} errors {before} -> {after}"
-        if grew(before, after) or field == "recovery_failed" and after > before:
+        if field == "recovery_failed" or grew(min(before, after), max(before, after)):
+            worse = after > before
             notes.change(
-                "nvlink-errors", other.subject, words, before=str(before), after=str(after), direction=WORSE, severity=WARNING, about=about,
-                evidence=spots(field, one, other),
+                "nvlink-errors", other.subject, words, before=str(before), after=str(after), direction=WORSE if worse else BETTER,
+                severity=WARNING if worse else NOTE, about=about, evidence=spots(field, one, other),
             )  # fmt: skip
         else:
             notes.vary("counter", other.subject, words)
