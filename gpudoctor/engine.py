@@ -43,7 +43,7 @@ def run(
         for checker in plugins.checkers:
             slugs = {c.slug for c in checker.causes} & tallies.keys()
             if slugs:
-                _run_one(checker, store, {s: tallies[s] for s in slugs}, len(hosts) > 1, debug)
+                _run_one(checker, store, {s: tallies[s] for s in slugs}, [s.host for s in hosts], debug)
     results = []
     for cause in plugins.causes:
         if cause.slug in tallies:
@@ -61,7 +61,9 @@ def _chosen(plugins: Plugins, select: frozenset[str], ignore: frozenset[str]) ->
     )
 
 
-def _run_one(checker: BaseChecker, store: FactStore, tallies: dict[str, _Tally], several: bool, debug: bool) -> None:
+def _run_one(
+    checker: BaseChecker, store: FactStore, tallies: dict[str, _Tally], hosts: Sequence[str | None], debug: bool
+) -> None:
     lacking = [kind for kind in checker.needs if kind not in store]
     if not lacking and checker.any_of and not any(kind in store for kind in checker.any_of):
         lacking = list(checker.any_of[:1])
@@ -88,7 +90,8 @@ def _run_one(checker: BaseChecker, store: FactStore, tallies: dict[str, _Tally],
                     said.reason if said.subject == "host" else f"{said.subject}: {said.reason}"
                 )
             else:
-                tallies[said.slug].findings.append(replace(said, host=store.host) if several else said)
+                host = _whose(said.host, store.host, hosts)
+                tallies[said.slug].findings.append(replace(said, host=host) if host != said.host else said)
     except (Exception, SystemExit) as error:  # one broken checker must not hide what the others see
         detail = f"{type(error).__name__}: {error}"
         if debug:
@@ -103,6 +106,21 @@ def _run_one(checker: BaseChecker, store: FactStore, tallies: dict[str, _Tally],
             tally.unknown.extend(doubtful[slug])
         else:
             tally.judged = True
+
+
+def _whose(said: str | None, own: str | None, hosts: Sequence[str | None]) -> str | None:
+    """The host a finding is of: a job's log may speak of a host whose own facts are in another store, or in none."""
+    usual = own if len(hosts) > 1 else None
+    if said is None or not any(hosts):
+        return usual
+    if own is not None and short(own) == short(said):
+        return usual
+    return next((h for h in hosts if h is not None and short(h) == short(said)), said)
+
+
+def short(host: str) -> str:
+    """NCCL cuts a host's name at its first dot; a prompt may not."""
+    return host.partition(".")[0].casefold()
 
 
 def _vet(checker: BaseChecker, said: object) -> None:

@@ -87,7 +87,8 @@ class Finding(Record):
     cost: str | None = None  # in words, for the reader: "at most 7.9 of 31.5 GB/s each way"
     remediation: tuple[Step, ...] = ()
     gain: Gain | None = None
-    host: str | None = None  # set by the engine when the input names more than one host
+    # Set by the engine when the input names more than one host; by a checker of a job's log that names the host it speaks of.
+    host: str | None = None
 
 
 class CannotTell(Record):

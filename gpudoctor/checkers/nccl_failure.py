@@ -32,6 +32,10 @@ from gpudoctor.nccl_messages import ECHO, HARMLESS, PEER, family
 
 _OWN = (NO_INTERFACE, DUPLICATE_GPU, RANK_MISMATCH, PEER_DIED, NETWORK_ERROR, CUDA_ERROR)
 _MOST_RANKS = 1 << 17  # a larger number is a mangled line
+# Faults of the host that complains; a dead peer or ranks that differ are the job's.
+_OF_A_HOST = frozenset(
+    c.slug for c in (NETWORK_ERROR, CUDA_ERROR, SHM, MEMLOCK, FABRIC, UNSUPPORTED, GPU_NOT_VISIBLE, ECC_REMAP, NVLINK_ERRORS, NO_INTERFACE)
+)
 _ENDED = 8  # a message of a lower tier ended something
 _LESS_SURE = {
     "nvls-cuda": LIKELY,
@@ -203,7 +207,14 @@ def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessa
         _LESS_SURE.get(first.family, CERTAIN),
         "the run ends" if slug != NCCL_ENV.slug else None,
         steps,
+        host=_host(first, job) if slug in _OF_A_HOST else None,
     )
+
+
+def _host(first: NcclMessage, job: list[NcclComm]) -> str | None:
+    """The host that failed, where the job ran on several: a fault of another host in the same input is not its cause."""
+    hosts = {p.host for c in job for p in c.procs if p.host} | {m.host for c in job for m in c.messages if m.host}
+    return first.host if len(hosts) > 1 else None
 
 
 def _what(first: NcclMessage, rank: int | None, meaning: str) -> str:

@@ -19,6 +19,11 @@ ENDS_A_RUN = frozenset(
 )  # fmt: skip
 
 
+# What ends a job shows on other hosts too.
+JOB_WIDE_CAUSES = frozenset(("network-error", "cuda-error", "peer-died", "rank-mismatch", "shm", "memlock"))
+JOB_WIDE_EFFECTS = frozenset(("collective-timeout", "peer-died", "bandwidth-failed"))
+
+
 class Explains(NamedTuple):
     """The effects that one cause accounts for, within its scope."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from gpudoctor.correlate.causes import ENDS_A_RUN, TABLE, Explains
+from gpudoctor.correlate.causes import ENDS_A_RUN, JOB_WIDE_CAUSES, JOB_WIDE_EFFECTS, TABLE, Explains
 from gpudoctor.model import CONFIDENCES, ERROR, NOTE, Diagnosis, Finding, severity_rank
 
 
@@ -30,7 +30,7 @@ def diagnose(
                     cause.slug == rule.cause
                     and cause_at != effect_at
                     and effect_at not in parents
-                    and cause.host == effect.host
+                    and (cause.host == effect.host or cause.slug in JOB_WIDE_CAUSES and effect.slug in JOB_WIDE_EFFECTS)
                     and severity_rank(cause.severity) <= severity_rank(effect.severity)
                     and near(rule.scope, cause, effect)
                     and not _above(parents, effect_at, cause_at)
