@@ -136,7 +136,10 @@ def room() -> Iterator[str]:
 
 @contextmanager
 def _folder() -> Iterator[str]:
-    folder = tempfile.mkdtemp(prefix="gpudoctor-")
+    try:
+        folder = tempfile.mkdtemp(prefix="gpudoctor-")
+    except OSError:  # no folder for temporary files that can be written
+        folder = tempfile.mkdtemp(prefix="gpudoctor-", dir="/dev/shm")
     try:
         yield folder
     finally:

@@ -82,6 +82,8 @@ def look(paths: tuple[str, ...], live: bool, job: bool, timeout: float, ras: str
         if ras is not None:
             sources = chain(sources, _ask_ras(ras, started + timeout - time.monotonic(), unanswered))
         intake = take(snapshots, clock.watch(sources))
+        if ras is not None and not unanswered:
+            unanswered += _unread_ras(ras, intake)
     except Unreadable as error:
         raise click.UsageError(f"cannot read {error}") from error
     finally:
@@ -121,6 +123,14 @@ def _ask_ras(where: str, left_s: float, unanswered: list[Missing]) -> list[Sourc
     if silent is not None:
         unanswered.append(Missing(f"NCCL's RAS service at {where}", silent, needed=True))
     return [Document(name=name, chunks=partial(_once, answer)) for name, answer in answers]
+
+
+def _unread_ras(where: str, intake: Intake) -> Iterator[Missing]:
+    """It answered, and nothing of the answer could be read: as good as none."""
+    from gpudoctor.facts.hang import Ras
+
+    if not any(Ras in store for store in intake.stores):
+        yield Missing(f"NCCL's RAS service at {where}", "its answer was cut, or is none of NCCL's: ask once more", needed=True)
 
 
 def _once(content: bytes) -> Iterator[bytes]:

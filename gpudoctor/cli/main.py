@@ -153,6 +153,9 @@ def _broke(error: Exception) -> int:
     """A bug of ours says nothing of the host, and status 1 would."""
     if os.environ.get("GPUDOCTOR_DEBUG"):
         raise error
+    if isinstance(error, OSError):
+        ending.complain(f"gpudoctor could not go on: {error}. This says nothing of the host's GPUs")
+        return _refused(f"could not go on: {error.strerror or error}", 3)
     ending.complain(
         f"gpudoctor broke: {ending.where(error)}. This is a bug of gpudoctor and says nothing of the host: please report it, "
         "with what GPUDOCTOR_DEBUG=1 shows"

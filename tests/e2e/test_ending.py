@@ -75,3 +75,31 @@ def test_a_bug_is_no_verdict() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode == 3 and b"gpudoctor broke: RuntimeError: played" in done.stderr and b"Traceback" not in done.stderr
+
+
+def test_a_folder_that_cannot_be_had_is_no_bug_and_no_verdict() -> None:
+    code = (
+        "import sys; sys.argv[:] = ['gpudoctor', 'checks']; import gpudoctor.discover as d\n"
+        "def load(*a): raise OSError(30, 'Read-only file system', '/played')\n"
+        "d.load = load; from gpudoctor.cli.main import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 3 and b"Read-only file system: '/played'" in done.stderr and b"bug" not in done.stderr
+
+
+@pytest.mark.parametrize("name, status", [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+@pytest.mark.parametrize("at", ["gpudoctor.cli.main", "click", "gpudoctor.judge", "gpudoctor.report.text", "gpudoctor.collect.runner"])
+def test_a_signal_while_modules_are_imported_has_no_traceback(at: str, name: str, status: int) -> None:
+    """The signal comes when the module begins to be imported, as early as the first line of ours."""
+    code = (
+        "import importlib.abc, os, signal, sys\n"
+        "class Hook(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {at!r}: os.kill(os.getpid(), signal.{name})\n"
+        "sys.meta_path.insert(0, Hook()); sys.argv[:] = ['gpudoctor', 'check']\n"
+        "from gpudoctor.__main__ import main; main()"
+    )
+    sick = {k: v for k, v in HEALTHY.items() if at != "gpudoctor.collect.runner"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env={**os.environ, **sick, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == status, done.stderr
+    assert b"Traceback" not in done.stderr and b"ignored" not in done.stderr

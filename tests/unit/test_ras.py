@@ -18,7 +18,7 @@ from gpudoctor.facts.hang import Ras
 from gpudoctor.model import ERROR, WARNING, CannotTell, Finding
 from gpudoctor.read.section import Unparsable, parser_module
 from gpudoctor.read.whole import whole
-from tests.support import check, findings, recognise, report
+from tests.support import FIXTURES, check, findings, recognise, report
 
 HEAD = """NCCL version 2.28.9 compiled with CUDA 13.0
 CUDA runtime version 13000, driver version 13000
@@ -294,3 +294,10 @@ def test_addresses(text: str, host: str, port: int) -> None:
 def test_no_addresses(text: str) -> None:
     with pytest.raises(ValueError):
         ras.address(text)
+
+
+def test_a_cut_answer_is_no_answer() -> None:
+    """Asked for by name, and nothing could be read: never in order."""
+    with service(ras_of(iter([json.dumps(answer({0: 5, 1: 5}))[:200]]), True)) as where:
+        status, said = report("check", "--ras", where, "--timeout", "10", "--from", str(FIXTURES / "hosts/rtx4090x2-healthy"))
+    assert status == 3 and any("RAS service at" in m["fact"] and "cut" in m["reason"] for m in said["missing"])
