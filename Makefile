@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PINS   := requirements/ci.txt
 DEMO   := fixtures/hosts/a100x4-sxm-gpu2-nvlinks-down
 
-.PHONY: demo test lint type bench golden catalogue fuzz dist pyz man clean
+.PHONY: demo test lint type bench golden catalogue faults fuzz dist pyz man clean
 
 $(BIN)/gpudoctor: setup.cfg setup.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -52,6 +52,9 @@ bench: $(VENV)/.test-tools
 # Coverage-guided, one family after another: `make fuzz FAMILIES=nccl-log SECONDS=60`.
 FAMILIES ?= topology nvidia-smi pci host probes nccl-log measured hang report archive policy
 SECONDS  ?= 600
+# Every fault of every program and of the system, under every command: some minutes. Writes docs/faults.md.
+faults: $(VENV)/.test-tools
+	$(BIN)/python -m tests.faults.matrix --save docs/faults.md
 fuzz: $(VENV)/.test-tools
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	for family in $(FAMILIES); do $(BIN)/python -m tests.fuzz.run $$family $(SECONDS) || exit 1; done
