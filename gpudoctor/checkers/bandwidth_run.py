@@ -138,6 +138,11 @@ def _failed(run: BandwidthRun, told: list[Failure]) -> Finding:
         CERTAIN,
         "the run has no result" if not run.rows else None,
         (
+            *(
+                (Step("Its buffers did not fit: see what is on the GPUs, and end at a smaller size (-e)", "nvidia-smi", verify=run.again("8", "256M")),)
+                if any("out of memory" in f.text for f in told)
+                else ()
+            ),
             Step(
                 "Run it again with nothing else on these GPUs; NCCL's log is read with it",
                 run.again("8", "256M"),

@@ -18,6 +18,7 @@ COLLECTIVES = (*TWICE, *SHARE, *WHOLE)
 CPU = "CPU"  # the path of a pair of processes that use no GPU
 LEVEL_ROWS = 3  # sizes from the end that may make the level
 LEVEL_WITHIN = 0.95  # of the best of them
+LEVEL_SPAN = 16  # times: a size that much below the largest says nothing of the level
 LEVEL_FROM = 1 << 20  # bytes: below this a collective measures latency on every link there is
 
 
@@ -136,8 +137,8 @@ class BandwidthRun(Entry):
     def level(self) -> tuple[BandwidthRow, ...]:
         """The rows that make the plateau, in the order of size.
 
-        Of each size the fastest row; of these the three largest sizes; of these the ones within 5 % of the best of the
-        three. So a table that still rises is not pulled down by sizes that are bound by latency, and one size that was
+        Of each size the fastest row; of these the three largest sizes, none below a sixteenth of the largest; of these the
+        ones within 5 % of the best. So a table that still rises is not pulled down by sizes that are bound by latency, and one size that was
         disturbed does not decide. No level where every size is under 1 MiB or there is one rank.
         """
         best: dict[int, BandwidthRow] = {}
@@ -147,7 +148,8 @@ class BandwidthRun(Entry):
                 best[row.size] = row
         if self.nranks == 1 or not best or max(best) < LEVEL_FROM:
             return ()
-        last = [best[size] for size in sorted(best)[-LEVEL_ROWS:] if size >= LEVEL_FROM]
+        least = max(LEVEL_FROM, max(best) // LEVEL_SPAN)
+        last = [best[size] for size in sorted(best)[-LEVEL_ROWS:] if size >= least]
         top = max(row.busbw_gbs or 0 for row in last)
         return tuple(row for row in last if (row.busbw_gbs or 0) >= LEVEL_WITHIN * top) if top > 0 else ()
 

@@ -23,16 +23,17 @@ _VERSION = re.compile(r"#\s*nccl-tests version (\S+)(?: \(\w+\))? nccl-headers=\
 _STARTING = re.compile(r"#\s*Collective test starting:\s*(\w+)")
 _CONCLUDED = re.compile(r"#\s*Collective test concluded:\s*(\w+)")
 _COMMAND = re.compile(rf"(?:^|[\s/])(({'|'.join(sorted(COLLECTIVES, key=len, reverse=True))})_perf)(?:_mpi)?(?=\s)")
-_PARAMETERS = re.compile(r"#\s*nThread\s+\d+\s.*?minBytes\s+(\d+)\s+maxBytes\s+(\d+)\s(?:.*?validation:\s*(\d+)\s)?")
-_DEVICES = re.compile(r"#\s*Using devices\b")
+# A page that takes `#` for a heading loses it.
+_PARAMETERS = re.compile(r"(?:#|^)\s*nThread\s+\d+\s.*?minBytes\s+(\d+)\s+maxBytes\s+(\d+)\s(?:.*?validation:\s*(\d+)\s)?")
+_DEVICES = re.compile(r"#\s*Using devices\b|^\s*Using devices\s*$")
 _DEVICE = re.compile(
-    r"#\s*Rank\s+(?P<rank>\d+)\s+(?:Group\s+(?P<group>\d+)\s+)?Pid\s+\d+\s+on\s+(?P<host>\S+)\s+device\s+(?P<device>\d+)\s+"
+    r"(?:#|^)\s*Rank\s+(?P<rank>\d+)\s+(?:Group\s+(?P<group>\d+)\s+)?Pid\s+\d+\s+on\s+(?P<host>\S+)\s+device\s+(?P<device>\d+)\s+"
     r"\[(?:0x(?P<bus>[0-9a-fA-F]{1,2})|(?P<bdf>[0-9a-fA-F:.]+))\](?:\s+(?P<name>\S.*?))?\s*$"
 )
-_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
-_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*([\d.]+(?:e[+-]?\d+)?|-?nan|-?inf)(?:\s+(OK|FAILED))?(?P<end>\s*)")
+_BOUNDS = re.compile(r"(?:#|^)\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
+_AVERAGE = re.compile(r"(?:#|^)\s*Avg bus bandwidth\s*:\s*([\d.]+(?:e[+-]?\d+)?|-?nan|-?inf)(?:\s+(OK|FAILED))?(?P<end>\s*)")
 _GPUS = re.compile(r"Invalid number of GPUs:\s*(\d+) requested but only (\d+) (?:were|was) found")
-_FAILED = re.compile(r"Test (NCCL|CUDA) failure\s+(\S+?:\d+)\s*'?([^']*)'?|(Test failure)\s+\S+?:\d+|(Test timeout)")
+_FAILED = re.compile(r"Test (NCCL|CUDA) failure\s+(\S+?:\d+)\s*'?([^']*)'?|(Test failure)\s+\S+?:\d+|(Test timeout) (?:\(\d+s\) )?\S+?:\d+")
 _EXITED = re.compile(r"mpirun noticed that process|non-zero exit (?:code|status)|srun: error: .*(?:[Ee]xit|Kill|[Ss]egm|Abort|Bus error)")
 _STATUS = re.compile(r"(?:exit code|exit status|[Ee]xited on signal)\s*:?\s*(\d+)(?=\D)")
 
@@ -86,7 +87,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
                 run = _begin(runs, line, _ROWS)
             run.rows.append(row)
             run.row_line = line
-        elif "#" in text and _comment(runs, line, text):
+        elif _comment(runs, line, text):
             pass
         elif found := _COMMAND.search(text):
             command = (line, found[1], found[2])
@@ -150,7 +151,7 @@ def _restarts_elsewhere(run: _Run, row: BandwidthRow, line: Line) -> bool:
 
 
 def _comment(runs: list[_Run], line: Line, text: str) -> bool:
-    """A line of the program's own that begins with `#`; False where it is none (a root prompt)."""
+    """A line of the program's own that begins with `#`, or did; False where it is none (a root prompt)."""
     if found := _VERSION.search(text):
         run = _run_for(runs, line, _BANNER, "version")
         run.put("tests_version", found[1], line)

@@ -202,9 +202,11 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "ulimit",
-        ("locked memory", "locked-in-memory", "Soft Limit"),
-        r"^\s*[Mm]ax locked memory\s|^\s*(?:-l: )?locked(?:-in-memory| memory)|^\s*Limit\s+Soft Limit",
-        r"^\s*(?:-\w: |Max |Limit )?[a-zA-Z][\w /-]*(?:\([^()]{1,40}\))?\s+(?:unlimited|\d+)(?:\s+(?:unlimited|\d+)(?:\s+\w+)?)?\s*$",
+        ("locked memory", "locked-in-memory", "Soft Limit", "ulimit -l"),
+        r"^\s*[Mm]ax locked memory\s|^\s*(?:-l: )?locked(?:-in-memory| memory)|^\s*Limit\s+Soft Limit"
+        r"|(?:^|[$#%>+]\s|['\"])\s*ulimit -l['\"]?\s*$",
+        r"^\s*(?:-\w: |Max |Limit )?[a-zA-Z][\w /-]*(?:\([^()]{1,40}\))?\s+(?:unlimited|\d+)(?:\s+(?:unlimited|\d+)(?:\s+\w+)?)?\s*$"
+        r"|^\s*(?:unlimited|\d{1,18})\s*$",
     ),
     Format(
         "lsmod",
@@ -244,12 +246,14 @@ FORMATS: tuple[Format, ...] = (
             "_perf ", "_perf_mpi ", "Test NCCL failure", "Test CUDA failure", "Test failure", "Test timeout", "Invalid number of GPUs",
             "mpirun noticed that process", "non-zero exit", "srun: error: ",
         ),
-        rf"^\s*#\s*(?:nThread\s|Using devices|Out of bounds values|Avg bus bandwidth|Collective test (?:starting|concluded)|nccl-tests version|Rank\s+\d+\s.*Pid|size\s+count\s)"
-        rf"|^\s*\d+\s+\d+\s+{_NCCL_TYPE}\s+\S|(?:^|[\s/]){_NCCL_PERF}\s+-|Test (?:(?:NCCL|CUDA) )?failure \S+:\d|Test timeout|Invalid number of GPUs: \d"
+        # A page that takes `#` for a heading loses it.
+        rf"^\s*#?\s*(?:nThread\s+\d|Using devices\s*$|Out of bounds values\s*:|Avg bus bandwidth\s*:|Rank\s+\d+\s.*Pid|size\s+count\s)"
+        r"|^\s*#\s*(?:Collective test (?:starting|concluded)|nccl-tests version|Using devices)"
+        rf"|^\s*\d+\s+\d+\s+{_NCCL_TYPE}\s+\S|(?:^|[\s/]){_NCCL_PERF}\s+-|Test (?:(?:NCCL|CUDA) )?failure \S+:\d|Test timeout (?:\(\d+s\) )?\S+:\d|Invalid number of GPUs: \d"
         r"|mpirun noticed that process|non-zero exit (?:code|status)|srun: error: ",
         hints=(
             r"Rank +\d+ +(?:Group +\d+ +)?Pid",
-            *(rf"{word}\s+(?:[a-z]{{3,6}}\s+)?-?\d" for word in ("int", "char", "half", "float", "double", "bfloat16", "f8e", "fp8_e")),
+            *(rf"{word}\s+(?:[a-z]{{3,6}}\s+)?-?\d" for word in ("int\\d{0,2}", "char", "half", "float", "double", "bfloat16", "f8e\\dm\\d", "fp8_e\\dm\\d")),
         ),
     ),
     # Lines of ProcessGroupNCCL, of its helpers and of torchrun about a job that failed or hangs.

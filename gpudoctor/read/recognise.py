@@ -51,6 +51,8 @@ _MARKUP = re.compile(r"[<&]|\[\d{0,2}m|\\$")
 _XML = frozenset(("smi-qx", "topo-xml"))  # their tags and entities mean something
 # Where a `#` or a `-` before the line is more than a mark.
 _NEVER_DRESSED = frozenset(("nccl-conf", "ulimit", "df", "lsmod"))
+# nccl-tests names its host before a failure by itself: `node07: Test NCCL failure common.cu:958 …`.
+_OWN_LABEL = re.compile(r"Test (?:(?:NCCL |CUDA )?failure |timeout )")
 # `pdsh` and `clush` label with the host's name; a word that is no host name (Link:, Bus:) never precedes a known start.
 _HOSTLIKE = re.compile(r"^[a-z][a-z0-9]*[a-z0-9.-]*\d[a-z0-9.-]*$", re.I)
 
@@ -171,7 +173,7 @@ class Recogniser(Passing):
         if labelled and self._shape is not None and None in self._open and self._shape(text) is not None:
             labelled = None
         # `nvidia-nvswitch3: SXid …` is a kernel message, `NVML: Unable to …` the library's: no lines of hosts of that name.
-        if labelled and not labelled[0].startswith(("nvidia-", "NVML")):
+        if labelled and not labelled[0].startswith(("nvidia-", "NVML")) and not _OWN_LABEL.match(labelled[1]):
             if labelled[0] in self._open or telling and labelled[1] and self._begins(labelled[1]):
                 label, text = labelled
                 if _HOSTLIKE.match(label):

@@ -379,3 +379,53 @@ def test_json_wrong_values_and_error():
 def test_json_that_is_none(text):
     with pytest.raises(Unparsable):
         parse("nccl-tests-json", text)
+
+
+# --- what pages and programs do to a table
+
+
+def test_a_page_that_took_the_hashes_for_headings_changes_nothing() -> None:
+    text = table(RATES, nranks=8)
+    kept, bare = only(text), only("\n".join(line.lstrip("#") for line in text.splitlines()) + "\n")
+    for name in ("nranks", "completed", "wrong", "average_busbw_gbs", "plateau_busbw_gbs", "max_bytes"):
+        assert getattr(bare, name) == getattr(kept, name), name
+    assert bare.completed and [m.bdf for m in bare.members] == [m.bdf for m in kept.members]
+
+
+def test_wrong_results_are_seen_where_the_hash_of_the_footer_is_lost() -> None:
+    run = only(header("old all_gather").lstrip("#") + "\n" + row("old all_gather", 1 << 32, 129.05, 0.875, wrong="1e+00") + "\n Out of bounds values : 2 FAILED\n")
+    assert run.wrong is True and run.completed
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2", "fp8_e4m3"])
+def test_rows_of_every_type_are_found(kind: str) -> None:
+    text = "\n".join(line.replace("  float  ", f"  {kind}  ") for line in table(RATES, nranks=8).splitlines()) + "\n"
+    run = only(text)
+    assert len(run.rows) == len(RATES) and {r.type for r in run.rows} == {kind}
+
+
+@pytest.mark.parametrize("failure", ["Test NCCL failure common.cu:1204 'unhandled cuda error'", "Test CUDA failure common.cu:905 'out of memory'", "Test timeout (60s) common.cu:545"])
+def test_a_failure_with_its_host_ahead_belongs_to_the_run_above(failure: str) -> None:
+    whole = table(RATES, nranks=2).splitlines()
+    lines = [line for line in whole if "Out of" not in line and "Avg" not in line and "concluded" not in line]
+    run = only("\n".join([*lines, f"node07: {failure}", " .. node07 pid 4242: Test failure common.cu:915"]) + "\n")
+    assert len(run.rows) == len(RATES) and [f.kind for f in run.failures][1:] == ["test"] and failure in run.failures[0].text
+
+
+def test_a_host_label_before_every_line_is_still_one() -> None:
+    text = "".join(f"node07: {line}\n" for line in [*table(RATES, nranks=2).splitlines()[:9], "node07: Test NCCL failure common.cu:958 'x'"])
+    (section,) = [s for s in recognise(text) if s.kind == "nccl-tests"]
+    assert section.host == "node07" and section.lines[-1].text.startswith("node07: Test NCCL failure")
+
+
+def test_the_program_s_own_source_is_no_failure() -> None:
+    assert read('  printf("%s: Test timeout (%ds) %s:%d\\n",\n    hostname, timeout, __FILE__, __LINE__);\n') == []
+
+
+def test_the_level_is_that_of_the_large_sizes_however_wide_the_steps_are() -> None:
+    def level(*rates: tuple[int, float]) -> float | None:
+        rows = tuple(BandwidthRow(size=size, busbw_out_gbs=rate) for size, rate in rates)
+        return BandwidthRun(nranks=2, rows=rows).plateau_busbw_gbs
+
+    assert level((MIB, 34.8), (GIB, 28.2)) == 28.2
+    assert level((16 * MIB, 30.0), (64 * MIB, 31.0), (256 * MIB, 31.5), (GIB, 31.4)) == 31.4
