@@ -65,7 +65,7 @@ class Session:
             if folder is not None:
                 self.engine = TestsEngine(folder, self.environ, self.folder)
             try:
-                found = python.find(self.options.python, self.environ)
+                found = python.find(self.options.python, self.environ, self.until)
                 self.torch = TorchEngine(found, self.environ, self.folder, dict(self.options.fault) or None)
                 if self.engine is None or self.options.host_copies:
                     self.torch.launch()

@@ -71,8 +71,8 @@ def allowed(cell: Cell) -> set[int]:
         # It needs the list of GPUs alone; what of it survives is enough.
         if cell.program != "the driver":
             return {0, 3} if fault.hangs else {0}
-        # A driver that is out of order on a host with GPUs is a fault; one that died had listed them before.
-        return {0, 1, 3} if fault.leaves == PART or fault.id.startswith("signal") else {1, 3}
+        # A driver out of order on a host with GPUs is a fault; one that hung or died had listed them before, and the run went well.
+        return {0, 1, 3} if fault.leaves == PART or fault.hangs or fault.id.startswith("signal") else {1, 3}
     if fault.hangs:
         return {3}  # of nvidia-smi always; of another by --timeout
     if cell.program == "the driver":
