@@ -45,7 +45,7 @@ RESULTS = st.tuples(*(st.tuples(st.just(s), st.sampled_from(["ok", "skipped", "e
 def report(facts, results):
     said = [
         {"code": s, "slug": s, "status": how if how in ("ok", "skipped") else "found", "reason": "not read" if how == "skipped" else None,
-         "findings": [{"severity": how, "subject": "gpu:0000:41:00.0", "message": "m"}] if how not in ("ok", "skipped") else []}
+         "findings": [{"severity": how, "subject": "host", "message": "m"}] if how not in ("ok", "skipped") else []}
         for s, how in results
     ]  # fmt: skip
     return {"schema_version": 1, "tool": {"name": "gpudoctor"}, "facts": facts, "results": said}
