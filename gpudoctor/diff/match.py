@@ -97,7 +97,8 @@ class Seats:
         self._to_b = {a.index: b.index for a, b in pairs if a.index is not None and b.index is not None}
         self._a_alone = {s.a.index for s in seats if s.a is not None and s.b is None}
         self._b_alone = {s.b.index for s in seats if s.b is not None and s.a is None}
-        self._listed = bool(seats)
+        self._listed_a = {s.a.index for s in seats if s.a is not None}
+        self._listed_b = {s.b.index for s in seats if s.b is not None}
         self._by_index = {s.b.index: s.b for s in seats if s.b is not None}
         self._by_bdf = {g.bdf: s.gpu for s in seats for g in (s.a, s.b) if g is not None and g.bdf is not None}
 
@@ -106,12 +107,13 @@ class Seats:
         return None if bdf is None else self._by_bdf.get(bdf)
 
     def to_b(self, index: int) -> int | None:
-        """None where B has no such GPU."""
-        return self._to_b.get(index, None if index in self._a_alone else index)
+        """None where B has no such GPU. A number that A's own list lacks is what B's list says of it."""
+        alone = index in self._a_alone or index not in self._listed_a and index in self._b_alone
+        return self._to_b.get(index, None if alone else index)
 
     def new(self, index: int) -> bool:
         """Is this index of B a GPU that A does not have?"""
-        return index in self._b_alone
+        return index in self._b_alone or index not in self._listed_b and index in self._a_alone
 
     def label(self, index: int) -> str:
         found = self._by_index.get(index)
