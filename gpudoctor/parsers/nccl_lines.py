@@ -7,7 +7,7 @@ that was cut or broken by a terminal gives less, never something wrong.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from gpudoctor.facts.nccl import Diagnostic, Nccl, kind_of
@@ -16,7 +16,7 @@ from gpudoctor.parsers.nccl_complaints import INFO_TELLS, RESULT_TELLS, Complain
 from gpudoctor.parsers.nccl_figures import figures
 from gpudoctor.parsers.nccl_process import Seen, gdr, version_in
 from gpudoctor.parsers.nccl_state import Comm, Pairs, Proc
-from gpudoctor.read.nccl_cut import SILENT
+from gpudoctor.read.nccl_cut import NAMING, NUMBERED, SILENT
 
 MAX_PROCS = 20_000
 
@@ -44,9 +44,9 @@ _COMM = re.compile(
 _HEX = b"0123456789abcdef"
 _STATE = re.compile(rb"- (Init|Destroy|Abort) ?(START|COMPLETE)\b")
 _OLD_RANK = re.compile(rb"rank (\d+) nranks (\d+)\s")
-_SPEAKS_OF_PROCESS = {b"INFO " + word: reader for word, reader in nccl_process.READERS.items()}
-_HAS_FIGURES = {b"INFO " + word: reader for word, reader in nccl_figures.READERS.items()}
-_CHANNEL = b"INFO Chann"
+_SPEAKS_OF_PROCESS = nccl_process.READERS
+_HAS_FIGURES = nccl_figures.READERS
+_CHANNELS = frozenset((b"Chann", b"Ring "))
 _MAX_VIAS = 4096
 _MAX_HEARD = 64  # lines that a process remembers having read
 
@@ -66,61 +66,52 @@ class NcclLog:
         self._hosts: dict[int, set[str]] = {}
         self._vias: dict[bytes, tuple[str, str]] = {}
         self._who: dict[bytes, tuple[Proc, int | None]] = {}
-        handlers: dict[bytes, Callable[[Proc, bytes, Where], None]] = {
-            b"Ring ": self._channel, b"comm ": self._comm, b"ncclC": self._comm, b"[Rank": self._comm,
-            b"rank ": self._old_rank,
-        }  # fmt: skip
-        self._handlers = {b"INFO " + word: handler for word, handler in handlers.items()}
 
-    def take(self, before: bytes, message: bytes, where: Where) -> None:
-        """One line, cut at its first `NCCL `."""
-        key = message[:10]
+    def info(self, before: bytes, message: bytes, where: Where) -> None:
+        """A line of level INFO, cut behind its level."""
+        key = message[:5]
+        if key in SILENT:
+            return
         try:
-            if key == _CHANNEL:
-                proc = self._process(before)[0]
+            proc, dev = self._who.get(before) or self._identify(before)
+            if key in _CHANNELS:
                 # What one channel says of a pair another says too: all the same as long as it is the same communicator's.
-                at = message.find(b" : ")
-                mark = hash(message[at:] if at > 0 else message)
+                mark = hash(message[NUMBERED:])
                 if mark not in proc.told:
-                    self._channel(proc, message[5:], where)
+                    self._channel(proc, message, where)
                     if b"] -> " in message:
                         _remember(proc.told, mark)
             elif key in _SPEAKS_OF_PROCESS:
-                proc = self._process(before)[0]
                 mark = hash(message)
                 if mark not in proc.heard:
-                    _SPEAKS_OF_PROCESS[key](proc, message[5:], self.seen, where)
+                    _SPEAKS_OF_PROCESS[key](proc, message, self.seen, where)
                     _remember(proc.heard, mark)
-            elif key in self._handlers:
-                self._handlers[key](self._process(before)[0], message[5:], where)
+            elif key in NAMING:
+                (self._old_rank if key == b"rank " else self._comm)(proc, message, where)
             elif key in _HAS_FIGURES:
-                _HAS_FIGURES[key](self._process(before)[0], message[5:], self.seen, where)
+                _HAS_FIGURES[key](proc, message, self.seen, where)
             else:
-                self._other(before, message, where)
+                self._info(proc, dev, key, message, where)
         except (ValueError, OverflowError):  # a number of five thousand digits, `1.2.3`: no line of NCCL's
             return
 
-    def _other(self, before: bytes, message: bytes, where: Where) -> None:
-        if message.startswith(b"INFO "):
-            if message[:10] not in SILENT:
-                self._info(before, message[5:], where)
-        elif message.startswith((b"WARN ", b"ATTN ", b"ABORT ")):
-            self._warn(before, message, where)
-        elif message.startswith(b"DIAG "):
-            self._diag(message[5:], where)
-        elif not message.startswith((b"CALL ", b"TRACE ")):
-            # A framework's sentence: `NCCL error in: …, unhandled cuda error, NCCL version 2.29.3`.
-            at = 0 if message.startswith(b"version ") else message.find(b"NCCL version ") + 5
-            version = version_in(message, at) if at != 4 else None
-            self.loose_version = version or self.loose_version
+    def other(self, before: bytes, message: bytes, where: Where) -> None:
+        """A line of any other level, or a framework's that speaks of NCCL, cut at its first `NCCL `."""
+        try:
+            if message.startswith((b"WARN ", b"ATTN ", b"ABORT ")):
+                self._warn(before, message, where)
+            elif message.startswith(b"DIAG "):
+                self._diag(message[5:], where)
+            elif not message.startswith((b"CALL ", b"TRACE ")):
+                # A framework's sentence: `NCCL error in: …, unhandled cuda error, NCCL version 2.29.3`.
+                at = 0 if message.startswith(b"version ") else message.find(b"NCCL version ") + 5
+                version = version_in(message, at) if at != 4 else None
+                self.loose_version = version or self.loose_version
+        except (ValueError, OverflowError):
+            return
 
-    def _process(self, before: bytes) -> tuple[Proc, int | None]:
-        return self._who.get(before) or self._identify(before)
-
-    def _info(self, before: bytes, message: bytes, where: Where) -> None:
+    def _info(self, proc: Proc, dev: int | None, key: bytes, message: bytes, where: Where) -> None:
         """A line of level INFO that no handler has for its own."""
-        proc, dev = self._process(before)
-        key = message[:5]
         if key[:1] in b" +=0123456789G":
             figures(proc, message, self.seen, where)
         if key in INFO_TELLS or b"GPU Direct" in message:

@@ -1,48 +1,58 @@
 """NCCL's lines cut out of a chunk of whole lines, fast: a job may write gigabytes of which the same few facts are repeated.
 
-Where few lines are NCCL's, each is cut out where `NCCL ` stands. Where most are (the start of a large job), the channel
-number is taken out of every line first: 24 lines that say the same of 24 channels become one. Nothing here remembers
-anything, so that chunks can be looked at in any order and by several processes.
+The chunk is split where `NCCL INFO ` stands. A piece then holds the rest of one line, the lines that others wrote below it,
+and the beginning of the next line, so that one step of a loop sees a whole line of NCCL's, and the lines of others are never
+looked at one by one. 24 lines that say the same of 24 channels are handed on once: what a line of a connection says holds for
+its process until that process names a communicator again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import NamedTuple
 
-# Before the mark, behind it with its line end, and where the mark stands (-1: to be looked for, the channel is taken out).
+# What stands before NCCL's name; behind it, with the line end; and which of the chunk's lines of level INFO it is, or for
+# any other line (the message then begins with its level) ~number of the line in the chunk.
 Cut = tuple[bytes, bytes, int]
-Span = tuple[int, int]
 
 MARK = b"NCCL "
-CHANNEL = b" Channel "
-_FIRST = b" Channel 00/"
-_DENSE = 1500  # NCCL lines in a chunk of about a megabyte, above which equal lines are first made one
-_HEAD = 1 << 16
-_DENSE_HEAD = 100  # the same in the head of a chunk
+INFO = b"NCCL INFO "
 _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
-_INIT = b" - Init "
 # A line that a terminal broke within its transport: `via SHM` and `/direct/direct` below it.
 _MAX_SHORT = 33
 _SHORT_LINE = re.compile(rb"\n[\w/()]{1,30}\r?\n")
 _FOLDED = re.compile(rb"( via (?:P2P|SHM|NET)[^\n]{0,40})\n(?!\d+\r?\n)([\w/()]{1,30})(\r?)\n")
 # What NCCL itself writes behind its name; a framework that speaks of NCCL writes something else.
-_OWN = frozenset((b"INFO ", b"WARN ", b"ATTN ", b"DIAG ", b"CALL ", b"TRACE", b"ABORT"))
+OWN = (b"INFO ", b"WARN ", b"ATTN ", b"DIAG ", b"CALL ", b"TRACE", b"ABORT")
+_OWN_TEXT = tuple(word.decode() for word in OWN)
 # How lines begin that say nothing we keep: passed over before anything else is asked.
 SILENT = frozenset(
-    b"INFO " + word
-    for word in (
+    (
         b"Trees", b"Tree ", b"Conne", b"threa", b"P2P C", b"CC Of", b"TUNER", b"PROFI", b"ENV/P", b"[Prox", b"proxy", b"Check", b"TOPO/", b"Topol",
         b"Alloc", b"Loade", b"Initi", b"Assig", b"RAS c", b"Enabl", b"Comm ", b"Launc", b"Memor", b"GIN/P", b"RMA/P",
         b"AllRe", b"AllGa", b"Reduc", b"Broad", b"Send:", b"Recv:",
     )
 )  # fmt: skip
+# How lines begin that may name a communicator: what was said of connections before is another's.
+NAMING = frozenset((b"comm ", b"ncclC", b"[Rank", b"rank "))
+NUMBERED = len(b"Channel 00")  # what follows is the same for every channel
+_PID = re.compile(rb":(\d+)(?::\d+)?(?: \[-?\d+\])? *$")
+_MAX_TOLD = 100_000  # lines remembered; then all are forgotten, which costs only time
 
 
 def is_nccl(text: str) -> bool:
     """A line that NCCL wrote itself, so that no other format need look at it."""
     at = text.find("NCCL ")
-    return at >= 0 and text.startswith(("INFO ", "WARN ", "ATTN ", "DIAG ", "CALL ", "TRACE ", "ABORT "), at + 5)
+    return at >= 0 and text.startswith(_OWN_TEXT, at + 5)
+
+
+def is_own(line: bytes) -> bool:
+    """The same of a line that is not decoded yet."""
+    at = line.find(MARK)
+    return at >= 0 and line.startswith(OWN, at + 5)
 
 
 def uncoloured(chunk: bytes) -> bytes:
@@ -54,137 +64,168 @@ def joined(text: bytes) -> bytes:
     return _FOLDED.sub(rb"\1\2\3\n\n", text) if _SHORT_LINE.search(text) is not None else text
 
 
-def cut(chunk: bytes, look: Callable[[bytes], bool]) -> tuple[list[Cut], list[Span]]:
-    """NCCL's lines, and the stretches of the chunk that are not NCCL's.
+class Numbers(NamedTuple):
+    """Which line of its chunk a cut is, counted from 0."""
 
-    look: is there, in these lines that are not NCCL's, one that another format knows?
-    """
-    if b"\x1b" in chunk:
-        return _cut(uncoloured(chunk), look)[0], [(0, len(chunk))]  # places in the plain text are not places in the chunk
-    return _cut(chunk, look)
+    above: list[int]  # as in Others
+    lines: list[int]  # how many lines of others stand above
+
+    def of(self, place: int) -> int:
+        return ~place if place < 0 else place + self.lines[bisect_right(self.above, place)]
 
 
-def _cut(text: bytes, look: Callable[[bytes], bool]) -> tuple[list[Cut], list[Span]]:
-    # Of a long chunk the head tells at once; a wrong guess costs only time.
-    if len(text) < 4 * _HEAD or text.count(MARK, 0, _HEAD) < _DENSE_HEAD:
-        parts = text.split(MARK)
-        if len(parts) <= _DENSE:
-            found = _sparse(text, parts)
-            if found is None:
-                text = joined(text)
-                found = _sparse(text, text.split(MARK), folded=True)
+class Others:
+    """The lines that are not NCCL's of level INFO, in stretches."""
+
+    def __init__(self) -> None:
+        self.texts: list[bytes] = []  # whole lines
+        self.above: list[int] = []  # how many of NCCL's lines of level INFO stand above each
+
+    def add(self, text: bytes, above: int) -> None:
+        self.texts.append(text)
+        self.above.append(above)
+
+    def numbers(self) -> Numbers:
+        return Numbers(self.above, [*accumulate((text.count(b"\n") for text in self.texts), initial=0)])
+
+    def cuts(self, numbers: Numbers) -> Iterator[Cut]:
+        """Lines in which NCCL's name stands, of other levels or a framework's."""
+        for text, above, before in zip(self.texts, self.above, numbers.lines, strict=False):
+            if MARK in text:
+                for number, line in enumerate(text.split(b"\n"), above + before):
+                    head, mark, message = line.partition(MARK)
+                    if mark:
+                        yield head, message + b"\n", ~number
+
+
+class Cutting(NamedTuple):
+    """What one chunk came to."""
+
+    cuts: list[Cut]
+    others: Others
+    infos: int  # lines of level INFO
+    text: bytes  # as it was cut
+
+
+class Cutter:
+    """Cuts one chunk after the other; remembers what was said of connections, so that it is handed on once."""
+
+    def __init__(self) -> None:
+        self._told: dict[bytes, set[bytes]] = {}  # by what stands before the mark
+        self._threads: dict[bytes, list[set[bytes]]] = {}  # by process: what its threads have told
+        self._room = _MAX_TOLD
+
+    def forget(self) -> None:
+        """The next chunk does not follow the last one."""
+        if self._room < _MAX_TOLD:
+            for told in self._told.values():
+                told.clear()
+            self._room = _MAX_TOLD
+
+    def cut(self, text: bytes) -> Cutting:
+        found = self._cut(text, look_for_broken=True)
+        if found is None:
+            self.forget()  # what was handed on is lost
+            found = self._cut(joined(text), look_for_broken=False)
             assert found is not None
-            return found
-    cuts, rest = _dense(text)
-    if any(len(line) < _MAX_SHORT for line in rest):
-        text = joined(text)
-        cuts, rest = _dense(text)
-    return cuts, _others(text) if rest and look(b"\n".join(rest)) else []
+        return found
 
-
-def _sparse(chunk: bytes, parts: list[bytes], folded: bool = False) -> tuple[list[Cut], list[Span]] | None:
-    """A few NCCL lines among many others: parts are the text between the marks. None: a line may be broken."""
-    cuts: list[Cut] = []
-    spans: list[Span] = []
-    done = 0  # where the text not yet looked at begins
-    at = len(parts[0])  # where the mark stands
-    before = parts[0]
-    rest = iter(parts)
-    next(rest)
-    for part in rest:
-        message = part
-        end = part.find(b"\n") + 1
-        while not end:  # a second mark in the same line, or the end of the chunk
-            more = next(rest, None)
-            if more is None:
-                end = len(message)
-                break
-            message += MARK + more
-            end = message.find(b"\n") + 1
-        start = before.rfind(b"\n") + 1
-        if message[:5] in _OWN:
-            low = at - len(before) + start
-            if low > done:
-                spans.append((done, low))
-            done = at + 5 + end
-            if message[:10] not in SILENT:
-                if not folded and message.find(b"\n", end, end + _MAX_SHORT) >= 0 and b" via " in message[:end]:
-                    return None
-                cuts.append((before[start:], message[:end], at))
-        else:
-            cuts.append((before[start:], message[:end], at))
-        at += 5 + len(message)
-        before = message
-    if done < len(chunk):
-        spans.append((done, len(chunk)))
-    return cuts, spans
-
-
-def _dense(chunk: bytes) -> tuple[list[Cut], list[bytes]]:
-    """Mostly NCCL lines: one of each, in the order of their first appearance; and what is not NCCL's."""
-    cuts: list[Cut] = []
-    rest: list[bytes] = []
-    for segment in _segments(chunk):
-        parts = segment.split(CHANNEL)
-        # `00/0 : 0[0] -> 1[1] via …` without its number, of which every width ends before the first rank.
-        stripped = [part[4:] for part in parts]
-        stripped[0] = parts[0]
-        for line in dict.fromkeys(CHANNEL.join(stripped).split(b"\n")):
-            before, mark, message = line.partition(MARK)
-            if message[:10] in SILENT:
+    def _cut(self, text: bytes, look_for_broken: bool) -> Cutting | None:
+        """None: a line may be broken, and must be joined before."""
+        parts = text.split(INFO)
+        cuts: list[Cut] = []
+        others = Others()
+        if len(parts) == 1:
+            others.add(text, 0)
+            return Cutting(cuts, others, 0, text)
+        lead, end, head = parts[0].rpartition(b"\n")
+        if end:
+            others.add(lead + end, 0)
+        known = self._told.get
+        odd: list[int] = []  # cuts in whose line NCCL's name stands before this mark too
+        twice = b""  # a line in which the mark stands twice, as far as it was read
+        number = -1
+        rest = iter(parts)
+        next(rest)
+        for part in rest:
+            tail, end, following = part.rpartition(b"\n")
+            if not end:
+                twice += part + INFO
                 continue
-            if mark:
-                cuts.append((before, message + b"\n", -1))
-            elif line:
-                rest.append(line)
-        cuts += _rings(segment)
-    return cuts, rest
+            if twice:
+                tail, twice = twice + tail, b""
+            number += 1
+            if b"\n" in tail:
+                tail, _, foreign = tail.partition(b"\n")
+                if look_for_broken and b" via " in tail and (len(foreign) < _MAX_SHORT or foreign.find(b"\n", 0, _MAX_SHORT) >= 0):
+                    return None
+                others.add(foreign + b"\n", number + 1)
+            told = known(head)
+            if told is None:
+                told = self._thread(head)
+                if MARK in head:
+                    odd.append(len(cuts))
+                    cuts.append((head, tail, number))
+                    head = following
+                    continue
+            if tail[NUMBERED:] not in told:
+                word = tail[:5]
+                if word == b"Chann":
+                    if b"] -> " in tail:
+                        told.add(tail[NUMBERED:])
+                        self._room -= 1
+                        cuts.append((head, tail + b"\n", number))
+                    elif tail.startswith(b"Channel 00/"):
+                        cuts.append((head, tail + b"\n", number))
+                elif word not in SILENT:
+                    if word in NAMING:
+                        self._named(head)
+                    cuts.append((head, tail + b"\n", number))
+            head = following
+        if odd:
+            numbers = others.numbers()
+            for place in odd:
+                head, tail, number_of = cuts[place]
+                before, _, message = head.partition(MARK)
+                cuts[place] = (before, message + INFO + tail + b"\n", ~numbers.of(number_of))
+        if self._room < 0:
+            self.forget()
+        return Cutting(cuts, others, number + 1, text)
+
+    def _thread(self, head: bytes) -> set[bytes]:
+        """What a thread has told, by what stands before the mark."""
+        if MARK in head:
+            return set()
+        if len(self._told) > _MAX_TOLD:
+            self._told.clear()
+            self._threads.clear()
+        told = self._told[head] = set()
+        self._threads.setdefault(_process(head), []).append(told)
+        return told
+
+    def _named(self, head: bytes) -> None:
+        """A process has named a communicator: what it says of connections from here on is of that."""
+        for told in self._threads[_process(head)]:
+            told.clear()
 
 
-def _segments(chunk: bytes) -> list[bytes]:
-    """Cut where a thread begins its next communicator: equal lines before and after speak of different ones."""
-    cuts = [0]
-    last: dict[tuple[bytes, bytes], int] = {}
-    at = chunk.find(_INIT)
-    while at >= 0:
-        start = chunk.rfind(b"\n", 0, at) + 1
-        end = chunk.find(b"\n", at) + 1 or len(chunk)
-        kind = chunk[at + len(_INIT) : at + len(_INIT) + 1]
-        who = chunk[start : chunk.find(MARK, start)]
-        before = last.get((kind, who))
-        if before is not None and before > cuts[-1]:
-            # A start begins the new one; without starts (2.18.1 and older) an end closes the old one.
-            cuts.append(start if kind == b"S" else before)
-        last[kind, who] = end
-        at = chunk.find(_INIT, end)
-    return [chunk[a:b] for a, b in zip(cuts, [*cuts[1:], len(chunk)], strict=True)]
+def _process(head: bytes) -> bytes:
+    """All that may be the same process has the same key: its number, for a name may have run into another line."""
+    found = _PID.search(head)
+    return found[1] if found is not None else b""
 
 
-def _rings(segment: bytes) -> Iterator[Cut]:
-    """`Channel 00/24 : 0 1` says how many channels there are; that number goes where channels are made equal."""
-    at = segment.find(_FIRST)
-    while at >= 0:
-        end = segment.find(b"\n", at) + 1
-        if end and segment.find(b"[", at, at + 34) < 0:
-            before, mark, message = segment[segment.rfind(b"\n", 0, at) + 1 : end].partition(MARK)
-            if mark and message.startswith(b"INFO Channel 00/"):
-                yield before, message, -1
-        at = segment.find(_FIRST, at + len(_FIRST))
-
-
-def _others(chunk: bytes) -> list[Span]:
-    """The stretches between NCCL's lines."""
-    spans = []
+def spans(text: bytes) -> list[tuple[int, int]]:
+    """The stretches between NCCL's lines of level INFO."""
+    found = []
     done = 0
-    at = chunk.find(MARK)
+    at = text.find(INFO)
     while at >= 0:
-        end = chunk.find(b"\n", at) + 1 or len(chunk)
-        if chunk[at + 5 : at + 10] in _OWN or chunk.startswith(b"version", at + 5):
-            start = chunk.rfind(b"\n", 0, at) + 1
-            if start > done:
-                spans.append((done, start))
-            done = end
-        at = chunk.find(MARK, end)
-    if done < len(chunk):
-        spans.append((done, len(chunk)))
-    return spans
+        start = text.rfind(b"\n", 0, at) + 1
+        if start > done:
+            found.append((done, start))
+        done = text.find(b"\n", at) + 1 or len(text)
+        at = text.find(INFO, done)
+    if done < len(text):
+        found.append((done, len(text)))
+    return found

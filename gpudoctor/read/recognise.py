@@ -100,16 +100,18 @@ class Recogniser(Passing):
         self._left = 0
         self._nccl: NcclBulk | None = None
         self._sieve = Sieve(telling.encode())
-        self._sifted = Sifted(0, [], [])  # of the last chunk
+        self._line_ends = 0  # in the last chunk
         self._ready: tuple[bytes, Sifted | None] = (b"", None)  # the chunk that comes next, where somebody sifted it
         self._passed = 0  # line ends in all chunks
 
     def marks(self, chunk: bytes) -> Iterable[int]:
         """Places in a chunk of whole lines where something known may begin. NCCL's own lines are read in passing."""
         ready, sifted = self._ready
-        self._sifted = sifted = sifted if sifted is not None and ready is chunk else self._sieve.sift(chunk)
+        if sifted is None or ready is not chunk:
+            sifted = self._sieve.sift(chunk)
         if sifted.nccl:
-            self._of_nccl().take(chunk, sifted.nccl, self._passed)
+            self._of_nccl().take(sifted, self._passed)
+        self._line_ends = sifted.line_ends
         self._passed += sifted.line_ends
         return sifted.places
 
@@ -122,7 +124,7 @@ class Recogniser(Passing):
             yield ready[0]
 
     def line_ends(self, chunk: bytes) -> int:
-        return self._sifted.line_ends
+        return self._line_ends
 
     def _of_nccl(self) -> NcclBulk:
         if self._nccl is None:

@@ -1,6 +1,7 @@
 """What one chunk of whole lines holds: NCCL's lines, and the places at which any other known output may begin.
 
-It depends on the chunk alone, so that chunks can be sifted by several processes (gpudoctor.read.team).
+It depends on the chunk alone, so that chunks can be sifted by several processes (gpudoctor.read.team); what a sieve
+remembers of the chunks before only spares it from saying the same again.
 """
 
 from __future__ import annotations
@@ -8,27 +9,58 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from gpudoctor.read.nccl_cut import Cut, Cutter, Numbers, Others, spans, uncoloured
 from gpudoctor.read.shapes import Shapes
 
 
 class Sifted(NamedTuple):
     line_ends: int
     places: list[int]
-    nccl: list[tuple[bytes, bytes, int]]  # see gpudoctor.read.nccl_cut
+    nccl: list[Cut]
+    numbering: Numbers | Others  # of NCCL's lines
+
+    def numbers(self) -> Numbers:
+        return self.numbering if isinstance(self.numbering, Numbers) else self.numbering.numbers()
 
 
 class Sieve:
-    """Remembers only what makes it faster."""
-
     def __init__(self, telling: bytes) -> None:
-        self._telling = re.compile(telling)
-        self._shapes = Shapes(self._telling)
+        self._shapes = Shapes(re.compile(telling))
+        self._cutter = Cutter()
 
     def sift(self, chunk: bytes) -> Sifted:
-        if b"NCCL " not in chunk:
-            return Sifted(*self._shapes.places(chunk, [(0, len(chunk))]), [])
-        from gpudoctor.read.nccl_cut import cut  # only where there is such a line
+        """The next chunk of a text."""
+        cuts, others, count, text = self._cutter.cut(uncoloured(chunk))
+        if not others.texts:
+            return Sifted(count, [], cuts, others)
+        foreign = b"".join(others.texts)
+        lines, places, named = self._shapes.look(foreign)
+        numbering: Numbers | Others = others
+        if named:
+            numbering = others.numbers()
+            cuts += others.cuts(numbering)
+            cuts.sort(key=lambda cut: numbering.of(cut[2]))
+        if places and len(text) != len(chunk):  # colours were taken off
+            places = self._shapes.look(chunk).places
+        elif places and count:
+            places = moved(places, spans(text))
+        return Sifted(lines + count, places, cuts, numbering)
 
-        cuts, spans = cut(chunk, lambda lines: self._telling.search(lines) is not None)
-        places = self._shapes.places(chunk, spans)[1] if spans else []
-        return Sifted(chunk.count(b"\n"), places, cuts)
+    def sift_alone(self, chunk: bytes) -> Sifted:
+        """Any chunk of a text, whichever was sifted before."""
+        self._cutter.forget()
+        return self.sift(chunk)
+
+
+def moved(places: list[int], stretches: list[tuple[int, int]]) -> list[int]:
+    """Places in the joined stretches as places in the whole."""
+    found = []
+    rest = iter(stretches)
+    low, high = next(rest)
+    before = 0  # length of the stretches before this one
+    for place in places:
+        while place - before >= high - low:
+            before += high - low
+            low, high = next(rest)
+        found.append(low + place - before)
+    return found

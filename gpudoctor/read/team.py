@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpudoctor.read.nccl_cut import Cut, Numbers
 from gpudoctor.read.sift import Sieve, Sifted
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Team:
     def _answer(self, member: _Member) -> Sifted | None:
         try:
             if self._all and member.line.poll(PATIENCE_S):
-                answer = Sifted(*marshal.loads(member.line.recv_bytes()))
+                answer = _unpacked(*marshal.loads(member.line.recv_bytes()))
                 self._idle.append(member)
                 return answer
         except (OSError, EOFError, ValueError, TypeError):
@@ -112,6 +113,10 @@ class Team:
             member.process.join()
 
 
+def _unpacked(line_ends: int, places: list[int], nccl: list[Cut], above: list[int], lines: list[int]) -> Sifted:
+    return Sifted(line_ends, places, nccl, Numbers(above, lines))
+
+
 def _sift(line: Connection, others: list[Connection], sieve: Sieve) -> None:
     """A child's life: until the other end is closed. An end that it inherited would keep its fellows from noticing that."""
     import signal
@@ -121,4 +126,5 @@ def _sift(line: Connection, others: list[Connection], sieve: Sieve) -> None:
         other.close()
     with suppress(Exception):  # what breaks here breaks again where the reader looks itself, and is told there
         while True:
-            line.send_bytes(marshal.dumps(tuple(sieve.sift(line.recv_bytes()))))
+            found = sieve.sift_alone(line.recv_bytes())
+            line.send_bytes(marshal.dumps((found.line_ends, found.places, found.nccl, *found.numbers())))

@@ -1,0 +1,100 @@
+"""The fast way through a text, chunk by chunk, says what the slow one says, line by line: the same facts, the same places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpudoctor.parsers.nccl_log import parse
+from gpudoctor.read.recognise import Recogniser
+from gpudoctor.read.section import Section
+from gpudoctor.read.text import lines_of
+from tests.nccl_logs import job, training
+from tests.support import FIXTURES
+
+# Synthetic: the shapes of real lines, mixed as no machine would.
+OF_NCCL = [
+    *job(3, channels=3),
+    *job(3, channels=2, comm=2),
+    *(line.replace("node000:2000", "node000:3000").replace("P2P/CUMEM", "SHM/direct/direct") for line in job(2, channels=2)),
+    *(line.replace(":20001:", ":20001:9") for line in job(2, channels=2) if "Channel" in line),
+    *(line.split("] ", 1)[1] for line in job(2, channels=2)),
+    *("[" + line.split(" [", 1)[1] for line in job(2, channels=2)),
+    *(line for name in ("h200x2-2.28.9-small-shm", "h200x2-2.18.3-socket") for line in (FIXTURES / "outputs" / "nccl-log" / f"{name}.txt").read_text().splitlines()),
+    "h:1:2 [0] NCCL INFO Channel 00/24 :    0   1",
+    "h:1:2 [0] NCCL INFO Channel 01/24 :    0   1",
+    "h:1:2 [0] NCCL INFO comm 0x7f rank 1 nranks 2 cudaDev 1 busId 24000 - Init COMPLETE",
+    "h:1:2 [0] NCCL INFO Channel 100/0 : 1[1] -> 0[0] via P2P/IPC/read",
+    "h:1:2 [0] init.cc:904 NCCL WARN Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1d000",
+    "h:1:2 [0] misc/socket.cc:1 NCCL WARN socketProgress: Connection closed by remote peer h<1>",
+    "vm:704:704 [0] init.cc:1294 (f) NCCL WARN Multiple Ranks are using the same GPU/Partitiovm:705:705 [0] NCCL INFO group.cc:147 -> 5",
+    "NCCL version 2.28.9+cuda13.0",
+    "RuntimeError: NCCL error in: /x.cpp:1, unhandled cuda error, NCCL version 2.29.3",
+    "the mark twice: NCCL INFO NCCL INFO Using network IB",
+    "NCCL INFO",
+]
+OF_OTHERS = [
+    *training(["step done"], every=4),
+    "root@node07:~# nvidia-smi topo -m",
+    "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity",
+    "GPU0\t X \tNV18\t0-47\t0",
+    "GPU1\tNV18\t X \t0-47\t0",
+    "NVRM: Xid (PCI:0000:41:00): 79, pid=1, GPU has fallen off the bus.",
+    "[rank0]:[E1129 18:35:20 ProcessGroupNCCL.cpp:689] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600010 milliseconds before timing out.",
+    "exitcode  : -9 (pid: 77)",
+    "a line of text that nobody knows, longer than any that a terminal broke in two",
+    "",
+]
+PREFIXES = ["", "[rank0]:", "[1,0]<stdout>:", "0: ", "node07: ", "(Worker pid=4242) ", "2026-03-01T12:00:00.123Z stdout F ", "trainer-0 | ", "\x1b[36m"]
+
+lines = st.lists(
+    st.tuples(st.sampled_from(PREFIXES), st.one_of(st.sampled_from(OF_NCCL), st.sampled_from(OF_NCCL[:80]), st.sampled_from(OF_OTHERS))), max_size=60
+)
+blocks = st.lists(st.tuples(st.integers(0, len(OF_NCCL) - 1), st.integers(1, 40), st.sampled_from(PREFIXES)), max_size=4)
+
+
+def cut(text: bytes, size: int) -> Iterator[bytes]:
+    for at in range(0, len(text), size):
+        yield text[at : at + size]
+
+
+def said(reader: Recogniser, found: list[Section]) -> list[str]:
+    out = []
+    for section in [*found, *reader.end()]:
+        if section.kind == "nccl-log":
+            out += [repr(fact) for fact in parse(section)]
+        else:
+            # Lines above a telling one are kept as far as its chunk goes.
+            told = [line for line in section.lines if section.kind != "torch-watchdog" or "WorkNCCL" in line.text]
+            out.append(repr((section.kind, told, section.command, section.host)))
+    return out
+
+
+def fast(chunks: Iterator[bytes]) -> list[str]:
+    reader = Recogniser("log.txt")
+    return said(reader, [section for line in lines_of(chunks, reader) for section in reader.feed(line)])
+
+
+def slow(text: bytes) -> list[str]:
+    """Every line is looked at, whatever stands in it."""
+    reader = Recogniser("log.txt")
+    return said(reader, [section for line in lines_of([text]) for section in reader.feed(line)])
+
+
+@settings(max_examples=150, deadline=None)
+@given(blocks, lines, st.sampled_from(["\n", "\r\n"]), st.integers(1, 6000))
+def test_fast_as_slow(runs: list[tuple[int, int, str]], mixed: list[tuple[str, str]], end: str, size: int) -> None:
+    text = "".join(f"{prefix}{line}{end}" for at, length, prefix in runs for line in OF_NCCL[at : at + length])
+    text += "".join(f"{prefix}{line}{end}" for prefix, line in mixed)
+    raw = text.encode()
+    assert fast(cut(raw, size)) == slow(raw)
+
+
+def test_fast_as_slow_cut_at_every_place() -> None:
+    """Two chunks, wherever the border is."""
+    raw = "\n".join([*OF_NCCL[:24], *OF_OTHERS, *OF_NCCL[-14:], ""]).encode()
+    wanted = slow(raw)
+    for at in range(0, len(raw), 29):
+        assert fast(iter([raw[:at], raw[at:]])) == wanted, at
