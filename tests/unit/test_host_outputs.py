@@ -136,8 +136,26 @@ def test_ulimit_a_whole():
     assert (entry.memlock_unlimited, entry.stack_unlimited) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("text", "size", "unlimited"),
+    [
+        ("$ ulimit -l\n64\n", 65536, False),
+        ("root@node01:~# ulimit -l\nunlimited\nroot@node01:~# df -h\n", None, True),
+        ("[user@node07 ~]$ srun bash -c 'ulimit -l'\nunlimited\n8192\n", 8192 * 1024, False),  # the lowest of several ranks
+        ("ulimit -l\n65536\n", 65536 * 1024, False),
+    ],
+)
+def test_the_number_below_the_command(text: str, size: int | None, unlimited: bool) -> None:
+    entry = read(text).get(Limits).entry
+    assert (entry.memlock_bytes, entry.memlock_unlimited) == (size, unlimited)
+
+
 def test_a_number_without_a_name_is_no_limit():
-    assert recognise("$ ulimit -l\n64\n") == []
+    assert recognise("64\n") == [] and recognise("$ ulimit -n\n1024\n") == []
+    for text in ("$ ulimit -l\nbash: ulimit: -l: bad\n", "Is it your ulimit -l?\n64\n", "$ ulimit -l\n\n64 packages\n"):
+        assert read(text).get(Limits) is None, text
+    # 64 at the very end may be the beginning of 65536.
+    assert [type(f) for f in parse("ulimit", "$ ulimit -l\n64")] == [Loss]
     # 64 at the very end may be the beginning of 65536.
     assert [type(f) for f in parse("ulimit", "max locked memory       (kbytes, -l) 64")] == [Loss]
 
