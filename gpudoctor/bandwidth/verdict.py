@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from gpudoctor.bandwidth.options import NotStarted, Options
 from gpudoctor.bandwidth.results import own_json, put_facts, put_trials
+from gpudoctor.bandwidth.sentence import sentence
 from gpudoctor.bandwidth.session import Session
 from gpudoctor.bandwidth.work import Progress
 from gpudoctor.discover import Plugins
 from gpudoctor.expect.opinion import Verdict
-from gpudoctor.facts.bandwidth import BandwidthRun, Wanted
+from gpudoctor.facts.bandwidth import Wanted
 from gpudoctor.facts.store import FactStore
 from gpudoctor.ingest import Intake, take
 from gpudoctor.judge import judge
@@ -149,25 +150,19 @@ def _judged(
         put_trials(session, store)
         report = report_of(())
     verdict = _verdict(session, store, wanted)
-    ratio, sentence, open_ = _expected(session.measured.run, verdict)
-    report = _concluded(report, open_, fail_on, bool(snapshots))
-    culprits = [t for t in session.trials or () if t.culprit]
-    if culprits:
-        words = "; ".join(f"{t.name}={t.value} costs {t.loss_pct or 0:.0f} %, without it {t.after_gbs or 0:.3g} GB/s" for t in culprits)
-        sentence = f"{sentence.rstrip('.')}. This holds it back: {words}."
-    elif report.verdict == "fail" and report.diagnoses:
-        sentence = report.diagnoses[0].finding.message.split(". ")[0].rstrip(".") + "."
+    report = _concluded(report, _open(session, verdict), fail_on, bool(snapshots))
+    said = sentence(session, report, verdict)
     return Done(
         report=report,
         extra={
             **own_json(session),
-            "ratio": ratio,
+            "ratio": verdict.ratio if verdict is not None else None,
             "warn_below": verdict.warn_below if verdict is not None else None,
             "fail_below": verdict.fail_below if verdict is not None else None,
             "expected": _opinions(verdict),
-            "sentence": sentence,
+            "sentence": said,
         },
-        sentence=sentence,
+        sentence=said,
         baseline=_baseline(session, store),
     )
 
@@ -200,20 +195,13 @@ def _opinions(verdict: Verdict | None) -> list[dict[str, Any]]:
     ]
 
 
-def _expected(run: BandwidthRun | None, verdict: Verdict | None) -> tuple[float | None, str, Missing | None]:
-    """(share of what is expected, the sentence for the reader, what keeps it from being judged)."""
-    if run is None or verdict is None:
-        return None, "One GPU: nothing to measure between GPUs; its copies to and from the host were measured.", None
-    level = f"{run.plateau_busbw_gbs:.4g} GB/s" if run.plateau_busbw_gbs is not None else "no level"
-    if verdict.used is None or verdict.ratio is None:
-        if run.failures:
-            return None, f"The run failed: {run.failures[0].text}", None
-        reason = verdict.why_not or "nothing to compare with"
-        return None, f"Measured {level}; what the links should give is not known: {reason}.", Missing(
-            "what the links should give", reason, "gpudoctor bandwidth --min-busbw GB/s", True
-        )
-    sentence = f"{level}, {100 * verdict.ratio:.0f} % of {verdict.used.words}; the limit is {verdict.limit_words}."
-    return verdict.ratio, sentence, None
+def _open(session: Session, verdict: Verdict | None) -> Missing | None:
+    """What keeps the run from being judged; a run that failed is a finding of its own."""
+    run = session.measured.run
+    if run is None or run.failures or verdict is None or verdict.used is not None:
+        return None
+    reason = verdict.why_not or "nothing to compare with"
+    return Missing("what the links should give", reason, "gpudoctor bandwidth --min-busbw GB/s", True)
 
 
 def _concluded(report: Report, open_: Missing | None, fail_on: str, looked: bool) -> Report:
@@ -253,16 +241,16 @@ def _not_started(
         exit_code=3,
         seconds=seconds,
     )
-    sentence = f"Nothing was measured. {stop.reason[:1].upper()}{stop.reason[1:].rstrip('.')}."
+    said = f"Nothing was measured. {stop.reason[:1].upper()}{stop.reason[1:].rstrip('.')}."
     if stop.of_host and snapshots:
         looked = judge(intake, plugins, report.source, fail_on=fail_on, seconds=seconds)
         if looked.verdict == "fail":
             report = replace(looked, missing=(*missing, *looked.missing))
-            sentence = f"{sentence.rstrip('.')}. On this host: {looked.diagnoses[0].finding.message}"
+            said = f"{said.rstrip('.')}. On this host: {looked.diagnoses[0].finding.message}"
         elif any(m.fact == NO_GPU for m in looked.missing):
             report = replace(report, missing=(Missing(NO_GPU, _WITHOUT_GPU, None, True),))
-            sentence = f"Nothing was measured: no NVIDIA GPU here, {_WITHOUT_GPU}."
-    return Done(report=report, extra={**own_json(session), "ratio": None, "sentence": sentence}, sentence=sentence)
+            said = f"Nothing was measured: no NVIDIA GPU here, {_WITHOUT_GPU}."
+    return Done(report=report, extra={**own_json(session), "ratio": None, "sentence": said}, sentence=said)
 
 
 def _baseline(session: Session, store: FactStore) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ MAX_RUNS = 4
 _SIZES = 6  # rows of the table
 _STEP = 4  # at least so many times between two of them
 _BAR = 16  # columns of a full bar
-_SHORT = {LIMIT: "limit given", BASELINE: "baseline", REFERENCE: "reference", GRAPH: "NCCL's own estimate", WIRE: "wire"}
+_SHORT = {LIMIT: "limit given", BASELINE: "baseline", REFERENCE: "reference", GRAPH: "estimate of NCCL", WIRE: "wire"}
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _COLUMN = 12
 _SIZE = 10
@@ -121,7 +121,8 @@ def expectations(verdict: Verdict, style: Style) -> list[str]:
         lines += hanging(f"{'expected' if place == 0 else '':<{_COLUMN}}", " " * _COLUMN, _opinion(opinion), style)
     if verdict.used is not None and verdict.ratio is not None:
         word = "in order" if verdict.severity is None else "too low"
-        text = f"{100 * verdict.ratio:.0f} % of the {_SHORT[verdict.used.kind]}; the limit is {verdict.limit_words}: {word}"
+        limit = "" if verdict.used.kind == LIMIT else f"; the limit is {verdict.limit_words}"
+        text = f"{100 * verdict.ratio:.3g} % of the {_SHORT[verdict.used.kind]}{limit}: {word}"
         lines += hanging(f"{'reached':<{_COLUMN}}", " " * _COLUMN, text, style)
     elif verdict.why_not:
         lines += hanging(f"{'not judged':<{_COLUMN}}", " " * _COLUMN, verdict.why_not, style)
