@@ -15,12 +15,12 @@ from gpudoctor.parsers.lspci_head import Head, known_id
 from gpudoctor.pattern import lazy
 from gpudoctor.read.section import Line, Section
 
-_SPEED = lazy(r"Speed ([\d.]+) ?GT/s")
+_SPEED = lazy(r"Speed (\d+(?:\.\d+)?) ?GT/s")
 _WIDTH = lazy(r"Width x(\d+)(?=(.?))")
 _ASPM_CAP = lazy(r"ASPM (not supported|L0s L1|L0s|L1)(?=([,;]?))")
 _ASPM_CTL = lazy(r"ASPM (Disabled|L0s L1 Enabled|L0s Enabled|L1 Enabled)")
 # `2.5-16GT/s` (lspci 3.6 and later) or `2.5GT/s, 5GT/s, 8GT/s` (before).
-_SUPPORTED = lazy(r"([\d.]+) ?GT/s")
+_SUPPORTED = lazy(r"(\d+(?:\.\d+)?) ?GT/s")
 _FLAG = lazy(r"\b([A-Za-z]\w{1,24})([+-])(?=[\s,;]|$)")
 _L1SS = lazy(r"\bASPM_(L1\.[12])([+-])")
 _PORT = lazy(
@@ -180,7 +180,7 @@ class Block:
         if _EMULATED.search(rest):
             self._set("virtual", True, line)
         if self.head is None and "NVIDIA" in rest and "class_code" not in self.values:
-            self.values["maker"] = "nvidia"
+            self._set("maker", "nvidia", line)
 
     def _numa(self, rest: str, line: Line) -> None:
         number = rest.removeprefix("node:").strip()
@@ -254,7 +254,7 @@ class Block:
         if self.head is None and "class_code" not in values and (values.get("driver") == "nvidia" or maker):
             # The address line, which names the class, is not in the input; this driver binds to GPUs only.
             values["class_code"] = "030000"
-            self.at["class_code"] = self.at.get("driver") or next(iter(self.at.values()))
+            self.at["class_code"] = self.at.get("driver") or self.at["maker"]
         if self.head is None and not values.keys() & _TELLING:
             return None
         if parent is not None and bridge is not None:

@@ -11,20 +11,20 @@ from gpudoctor.parsers.nccl_state import Proc
 
 _CHANNELS = re.compile(rb"(\d+) coll channels, (?:\d+ collnet channels, )?(?:(\d+) nvls channels, )?(\d+) p2p channels")
 _PATTERN = re.compile(
-    rb"Pattern (\d+), crossNic \d+, nChannels (\d+), (?:bw|speed) ([\d.]+)/([\d.]+), (?:nvlink \d+, )?type (\w+)/(\w+), sameChannels"
+    rb"Pattern (\d+), crossNic \d+, nChannels (\d+), (?:bw|speed) (\d+(?:\.\d+)?)/(\d+(?:\.\d+)?), (?:nvlink \d+, )?type (\w+)/(\w+), sameChannels"
 )
-_SYSTEM_NVL = re.compile(rb"\+ NVL\[ *([\d.]+)\] - ")
+_SYSTEM_NVL = re.compile(rb"\+ NVL\[ *(\d+(?:\.\d+)?)\] - ")
 # A GPU's own link; since 2.30 the PCI device stands before the GPU, with its vendor.
-_SYSTEM_PCI = re.compile(rb"\+ PCI\[ *([\d.]+)\] - (?:GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(-?\d+\)|DEV/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(10de)")
+_SYSTEM_PCI = re.compile(rb"\+ PCI\[ *(\d+(?:\.\d+)?)\] - (?:GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(-?\d+\)|DEV/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(10de)")
 # The table of NCCL's model (NCCL_DEBUG_SUBSYS=TUNING), printed by rank 0: a head with algorithms, three protocols each, and
 # a row for each collective with latency in microseconds and bandwidth in GB/s.
 _TUNING_HEAD = re.compile(rb" *Algorithm +\|((?: +[A-Za-z]\w* +\|)+)[ \r]*\n")
-_TUNING_ROW = re.compile(rb" *(Broadcast|Reduce|AllGather|ReduceScatter|AllReduce) \|((?: *[\d.]+/ *[\d.]+ \|)+)[ \r]*\n")
-_TUNING_CELL = re.compile(rb"([\d.]+)/ *([\d.]+) \|")
+_TUNING_ROW = re.compile(rb" *(Broadcast|Reduce|AllGather|ReduceScatter|AllReduce) \|((?: *\d+(?:\.\d+)?/ *\d+(?:\.\d+)? \|)+)[ \r]*\n")
+_TUNING_CELL = re.compile(rb"(\d+(?:\.\d+)?)/ *(\d+(?:\.\d+)?) \|")
 _PROTOCOLS = ("LL", "LL128", "Simple")
-_PATHS = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(\d+/ *([\d.]+)/(\w+)\)")
+_PATHS = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(\d+/ *(\d+(?:\.\d+)?)/(\w+)\)")
 _PATHS_OF = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) :")
-_TIMINGS = re.compile(rb"Init timings(?: - \w+)?: rank (\d+) nranks (\d+) total ([\d.]+) \(([^)]*)\)")
+_TIMINGS = re.compile(rb"Init timings(?: - \w+)?: rank (\d+) nranks (\d+) total (\d+(?:\.\d+)?) \(([^)]*)\)")
 _PART = re.compile(rb"(\w+) (\d+\.\d+)")
 
 MAX_LINKS = 1024  # GPUs of one host, and more
