@@ -105,7 +105,10 @@ def private() -> dict[str, set[str]]:
     sys.path.insert(0, str(ROOT / "gpudoctor" / "probe"))
     from process import allowed  # the child probes' own list: by its path, as they read it
 
-    values = {v for n, v in {**os.environ, **PLANTED}.items() if not allowed(n) and len(v) >= LONG}
+    everything = {**os.environ, **PLANTED}
+    values = {v for n, v in everything.items() if not allowed(n) and len(v) >= LONG}
+    # An image tells NCCL's version in several variables, of which one may be kept.
+    values -= {v for n, v in everything.items() if allowed(n)}
     return {
         "host name": {n for n in names if len(n) > 3 and n.split(".")[0] != "localhost"},
         "user": {u for u in users if len(u) > 3},
