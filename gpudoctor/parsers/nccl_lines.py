@@ -26,7 +26,7 @@ _ONLY_DEV = re.compile(rb"(?:^|\s)\[(-?\d+)\] *$")
 # and the marks of a paste that makes NCCL's words bold.
 _SOURCE = re.compile(rb"(?: ?([\w./+-]+\.(?:cc|h|cu|c|cpp))|(?<=\]) ([A-Za-z_]\w*)):\d+(?: \([^)]*\))? *[*_`]{0,3}$")
 _VIA = re.compile(
-    rb"(?:[\d/]* ?: *)? *(\d+)\[([0-9a-f]+)\] -> (\d+)\[([0-9a-f]+)\] (?:\[(send|receive)\] )?via "
+    rb"(?:[\d/]* ?: *)? *(\d+)(?:\[([0-9a-f]+)\])? -> (\d+)(?:\[([0-9a-f]+)\])? (?:\[(send|receive)\] )?via "
     rb"(P2P/(?:direct pointer|indirect/\d+\[[0-9a-f]+\]|IPC|CUMEM|MNNVL)(?:/(?:read|CE))*"
     rb"|SHM(?:/(?:direct|CE))+|direct shared memory"
     rb"|NET/[\w .+-]+/\d+(?:\(\d+\))?(?:/(?:GDRDMA(?:\(PCI\))?|Shared))*)"
@@ -172,7 +172,8 @@ class NcclLog:
             return
         via, kind = known
         own, other = (b, a) if found[5] == b"receive" else (a, b)
-        devices = (found[2], found[4]) if own == a else (found[4], found[2])
+        # NCCL 2.4 names no devices of a connection over the network.
+        devices = (found[2] or b"", found[4] or b"") if own == a else (found[4] or b"", found[2] or b"")
         if proc.connect(own, other, devices, via, self.pairs):
             self.seen.note(kind, where)
 

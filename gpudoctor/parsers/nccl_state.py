@@ -73,7 +73,7 @@ class Comm:
         if self.devices is None:
             known = (self.bus_id, self.nvml_dev, self.cuda_dev)
             self.devices = frozenset(str(x).encode() for x in known if x is not None)
-        return not self.devices or device in self.devices or (self.nvml_dev is None and self.bus_id is None)
+        return not self.devices or not device or device in self.devices or (self.nvml_dev is None and self.bus_id is None)
 
     def add(self, own: int, other: int, via: str, pairs: Pairs) -> bool:
         key = (own, other) if own < other else (other, own)

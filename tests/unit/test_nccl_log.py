@@ -383,3 +383,11 @@ def test_the_tuning_table_is_a_table_of_its_own_among_the_facts(tmp_path: Path) 
     assert "NCCL's model of its algorithms" in text and "collective    algorithm    protocol" in text and "360" in text
     log.write_text("h:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda13.0\n")
     assert b"NCCL's model" not in gpudoctor("facts", "--from", str(log)).stdout
+
+
+def test_connections_over_the_network_without_devices() -> None:
+    """NCCL 2.4 names ranks only; the order of a ring has no transport."""
+    text = "[1,7]<stdout>:h1:2:3 [7] NCCL INFO Ring 00 : 7 -> 8 [send] via NET/AWS Libfabric/0\n[1,4]<stdout>:h2:4:5 [0] NCCL INFO Ring 00 : 1 -> 4 [receive] via NET/IB/1/GDRDMA\n"
+    assert {t for c in read(text).comms for t in via(c)} == {(7, 8, "NET/AWS Libfabric/0"), (1, 4, "NET/IB/1/GDRDMA")}
+    order = "h1:2:3 [0] NCCL INFO Ring 00 : 1 -> 0 -> 1\nh1:2:3 [0] NCCL INFO NCCL version 2.28.9+cuda13.0\n"
+    assert {t for c in read(order).comms for t in via(c)} == set()

@@ -138,6 +138,11 @@ FIELD = [
     ("torch-internal", "NCCL error in: ProcessGroupNCCL.cpp:825, internal error, NCCL version 2.9.9", None),
     ("torch-usage", "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.", None),
     ("torch-system", "group.cc:75 -> 2 [Async thread]", None),
+    ("harmless-ib-event", "NET/IB : Got async event : client reregistration", None),
+    ("ib-async", "NET/IB : Got async event : port error", None),
+    ("ib-async", "NET/IB : mlx5_0:1 async fatal event on QP (0x7f69f01519a8): local access violation work queue error", None),
+    ("too-old-no-kernel", "Cuda failure 'named symbol not found'", "enqueue.cc"),
+    ("no-route", "Net : Socket creation failed : Address family not supported by protocol", "include/socket.h"),
     ("follow-up", "Socket recv failed while polling for opId=0x7f4774cc9620", None),
 ]  # fmt: skip
 
