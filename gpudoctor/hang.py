@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from gpudoctor.cpulist import render
 from gpudoctor.facts.hang import FlightRecorder, Watchdog
 from gpudoctor.facts.nccl import Nccl
+from gpudoctor.hang_pairs import unmatched
 from gpudoctor.hang_views import Table, View, add_dumps, tables_of
 from gpudoctor.model import CERTAIN, LIKELY, POSSIBLE
 from gpudoctor.record import KeyedRecord, replace
@@ -84,7 +85,34 @@ def hangs(watchdog: Watchdog | None, recorder: FlightRecorder | None, world: int
             # A later run of the same log counts only where it says something by itself.
             if found is not None and (run == 0 or found.kind not in (UNKNOWN, SILENT)):
                 out.append(found)
-    return _chained(out)
+    return _chained([*out, *(_without_partner(recorder) if recorder is not None else ())])
+
+
+def _without_partner(recorder: FlightRecorder) -> list[Hang]:
+    """Sends and receives whose other side was not called. Where both sides wait for each other, the way between them is it."""
+    out = []
+    for call in unmatched(recorder):
+        if call.both and call.rank > call.partner:
+            continue  # the same pair, seen from its other end
+        out.append(
+            Hang(
+                group=call.group,
+                group_name=call.group_name,
+                seq=None,
+                op=call.op,
+                sizes=None,
+                kind=ALL_IN if call.both else BEHIND,
+                suspects=() if call.both else (call.partner,),
+                waiting=(call.rank, call.partner) if call.both else (call.rank,),
+                views=call.views,
+                members=None,
+                overall=True,
+                timed_out=False,
+                waited_ms=None,
+                confidence=POSSIBLE if call.both else LIKELY,
+            )
+        )
+    return out
 
 
 def _judge(table: Table, world: int | None, heard: set[int], watchdog: Watchdog | None, run: int) -> Hang | None:

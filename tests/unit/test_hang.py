@@ -411,3 +411,30 @@ def test_the_news_that_a_collective_failed_is_not_nothing() -> None:
 )
 def test_launchers_that_saw_a_process_die(line: str, subject: str | None) -> None:
     assert [f.subject for f in judged(line + "\n")] == ([subject] if subject else [])
+
+
+def p2p(name: str, state: str = "started") -> dict[str, Any]:
+    return {"collective_seq_id": 0, "p2p_seq_id": 3, "is_p2p": True, "process_group": ["5", "pp"], "profiling_name": f"nccl:{name}", "state": state, "input_sizes": [[8]], "frames": []}
+
+
+def pipeline(said: dict[int, list[dict[str, Any]]], versions: dict[int, str] | None = None) -> FlightRecorder:
+    config = {"1": {"name": "5", "desc": "pp", "ranks": "[2, 6]"}}
+    return dumps({rank: {"version": (versions or {}).get(rank, "2.9"), "entries": entries, "pg_config": config} for rank, entries in said.items()})
+
+
+def test_a_send_without_its_receive_blames_the_rank_that_did_not_receive() -> None:
+    found = findings(CollectiveTimeout(), pipeline({2: [p2p("send 0->1")], 6: [p2p("recv 1<-0", "completed")]}))
+    assert set(found) == {("collective-timeout", "rank:6")}  # group rank 1 is rank 6 of the job
+    assert "never called recv 1<-0 of pp, in which rank 2 waited" in found["collective-timeout", "rank:6"].message
+
+
+def test_dumps_of_several_versions_are_put_side_by_side() -> None:
+    found = findings(CollectiveTimeout(), pipeline({2: [p2p("recv 0<-1", "scheduled")], 6: []}, {2: "2.4", 6: "2.10"}))
+    assert set(found) == {("collective-timeout", "rank:6")}
+
+
+def test_both_sides_there_or_one_dump_alone_blames_nobody() -> None:
+    both = findings(CollectiveTimeout(), pipeline({2: [p2p("send 0->1")], 6: [p2p("recv 1<-0")]}))
+    assert set(both) == {("collective-timeout", "host")} and "no rank is missing" in both["collective-timeout", "host"].message
+    assert findings(CollectiveTimeout(), pipeline({2: [p2p("send 0->1")]})) == {}
+    assert findings(CollectiveTimeout(), pipeline({2: [p2p("send 0->1", "completed")], 6: [p2p("recv 1<-0", "completed")]})) == {}

@@ -14,7 +14,7 @@ GROUND = (
     "bdf", "chipsets", "cpulist", "median", "model", "nccl_defaults", "nccl_messages", "parts", "pattern", "pcie", "record", "shipped", "xids",
 )  # fmt: skip
 LAYER_OF = {
-    **dict.fromkeys(GROUND, "ground"), "hang": "hang", "hang_views": "hang", "ingest": "ingest", "discover": "engine",
+    **dict.fromkeys(GROUND, "ground"), "hang": "hang", "hang_views": "hang", "hang_pairs": "hang", "ingest": "ingest", "discover": "engine",
     "engine": "engine", "judge": "judge", "__main__": "cli", "__init__": "ground",
 }  # fmt: skip
 # What each layer may import besides itself.
