@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpudoctor.facts.bandwidth import PairRate
+from gpudoctor.facts.bandwidth import CPU, PairRate
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.topology import Pairs
 from gpudoctor.median import median
@@ -16,6 +16,7 @@ ALIKE = 0.5  # of the largest loss: so much every pair of a GPU must lose before
 
 _OURS = "our choice: repeated runs of one pair differ by up to 5 %"
 WARN = Threshold("slower than the peers' median: warning", 0.15, "share", _OURS, "2026-11")
+ON_CPUS = Threshold("slower than the peers' median, of processes on CPUs: warning", 0.50, "share", "our choice: they disturb each other", "2026-11")
 FAIL = Threshold("slower than the peers' median: error", 0.30, "share", _OURS, "2026-11")
 
 
@@ -78,7 +79,8 @@ def slow_of(same: list[Seat]) -> dict[Key, float]:
     for seat in same:
         others = [s.rate.gbs for s in same if s is not seat]
         peers = median(others) if others else 0.0
-        if peers > 0 and seat.rate.gbs < (1 - WARN.value) * peers:
+        bar = ON_CPUS.value if seat.path == CPU else WARN.value
+        if peers > 0 and seat.rate.gbs < (1 - bar) * peers:
             slow[seat.key] = peers
     return slow
 

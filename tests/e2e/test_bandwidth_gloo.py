@@ -169,7 +169,7 @@ def test_after_a_miss_the_slow_one_of_four_is_found_in_a_few_pairs() -> None:
     first = said["diagnoses"][0]
     assert (first["cause"], first["subject"]) == ("pair-slow", "rank:2") and "busbw-low" in first["explains"]
     # The pair of ranks 0 and 3 alone is slow: neither of them is blamed.
-    status, said = report(*four, env=fault(kind="slow", rank=3, pair=0, seconds=0.2))
+    status, said = report(*four, env=fault(kind="slow", rank=3, pair=0, seconds=0.4))
     assert status == 1 and said["bandwidth"]["pair_search"]["slow"] == [[0, 3]]
     assert said["diagnoses"][0]["subject"] == "pair:0-3"
 

@@ -119,6 +119,18 @@ def test_a_pair_that_fails_ends_the_search_and_is_named() -> None:
     assert "the pairs 1-2, 3-4, 5-6, 0-7: the run hung and was stopped" in found.words()
 
 
+def test_what_was_slow_once_and_not_again_is_passed_over_and_the_search_goes_on() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def rate(a: int, b: int) -> float:
+        seen.append((a, b))
+        passing = (a, b) == (0, 1) and seen.count((0, 1)) == 1
+        return 30.0 if passing or (a, b) == (1, 6) else 100.0
+
+    found, _ = search(rate)
+    assert names(found) == [(1, 6)] and seen.count((0, 1)) == 2
+
+
 def test_without_time_nothing_is_run() -> None:
     found, engine = search(lambda a, b: 100.0, seconds=2.0)
     assert engine.works == [] and "no time was left" in found.words()
