@@ -20,6 +20,7 @@ _SUFFIX = "_perf"
 _HELP_S = 15.0
 _SLOWER = 12  # a size may take this many times the one before it until it counts as hanging
 _CANNOT = re.compile(r"error while loading shared libraries: [^\n]*|no CUDA-capable device is detected[^\n]*")
+_LONG = re.compile(rb"[^\n]{65536}[^\n]*")
 _LATE = "the time allowed was over"
 _FLOOD = f"its output passed {MOST_OUTPUT >> 20} MiB"
 # What an exit status means (nccl-tests src/common.h, testResult_t of 2.17.3 and later; before, 1 was every failure).
@@ -237,7 +238,7 @@ class TestsEngine:
             errors = child.errors()
         finally:
             child.kill()
-        return status, out.decode("utf-8", "replace") + "\n" + errors, why
+        return status, _LONG.sub(b"[a line too long to be one of the table]", out).decode("utf-8", "replace") + "\n" + errors, why
 
 
 def find(named: str | None, environ: Mapping[str, str]) -> str | None:

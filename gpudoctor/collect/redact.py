@@ -31,6 +31,8 @@ from gpudoctor.record import replace
 
 HIDDEN = "redacted"
 _PARTIAL_UUID = re.compile(r"(?<![\w-])(?P<head>GPU|MIG)-(?P<v>[0-9a-fA-F]{4,8}(?:-[0-9a-fA-F]{1,12}){0,4})(?![\w-])")
+# No tool prints such a line as text, and every rule would walk through it: megabytes of it took minutes.
+_LONG = re.compile(rb"[^\n]{1048576}[^\n]*")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 _PRODUCT = re.compile(r"<product_\w+>([^<]*)<|\"name\": \"(NVIDIA [^\"]*)\"")
 _PROCESS_KEYS = ("name", "process_name", "cmdline", "command", "exe", "comm", "cwd", "args", "argv")
@@ -233,7 +235,8 @@ def _through(raw: bytes, change: Callable[[str, bool], str]) -> bytes:
             pass  # cut or not JSON: as text
         else:
             return raw if new == tree else json.dumps(new).encode() + (b"\n" if raw.endswith(b"\n") else b"")
-    return change(_decode(raw), False).encode("utf-8", "surrogateescape")
+    short = _LONG.sub(lambda line: b"[a line of %d bytes was left out]" % len(line[0]), raw)
+    return change(_decode(short), False).encode("utf-8", "surrogateescape")
 
 
 def _walk(value: Any, change: Callable[[str, bool], str], key: str, version: bool) -> Any:

@@ -253,3 +253,12 @@ def test_only_telling_lines_of_the_kernel_log_are_kept_at_their_numbers():
     assert probe is not None
     kept = redact(Snapshot(captures=(Capture(probe=probe, status="ok", out=log),))).captures[0].out
     assert kept == b"\n\nNVRM: Xid (PCI:0000:10:1c): 79, GPU has fallen off the bus.\n\n"
+
+
+def test_a_line_that_no_tool_prints_is_left_out_and_costs_no_minutes():
+    lspci = by_id("lspci")
+    assert lspci is not None
+    odd = b"x" * (20 << 20) + b"\nserial: ABCDE12345\n" + b"\0" * (1 << 20)
+    covered = redact(Snapshot(captures=(Capture(probe=lspci, status="ok", rc=0, out=odd, err=odd),)))
+    for kept in (covered.captures[0].out, covered.captures[0].err):
+        assert kept.count(b"bytes was left out") == 2 and b"ABCDE12345" not in kept and len(kept) < 1000
