@@ -47,8 +47,9 @@ does not bear (0 above all), or did not name the program that failed and why. An
 LIMITS = """
 ## What is out of reach
 
-- Between the start of the interpreter and the first line of gpudoctor (some 20 ms) a signal meets Python alone: Ctrl-C may
-  print Python's own words there. Nothing has been started by then.
+- Between the start of the interpreter and the first line of gpudoctor (tens of milliseconds, more on a busy machine) a signal
+  meets Python alone: Ctrl-C may print Python's own words there, and the status is Python's (1, or death by the signal).
+  Nothing has been started by then.
 - A probe's descendants are ended even where they left its process group, by way of the kernel's child subreaper. Not those of
   another user (setuid programs that become somebody else), nor one inside a system call that cannot be interrupted, which is
   given up and named. In a program that embeds gpudoctor and has threads of its own only the process group is ended.
@@ -57,6 +58,8 @@ LIMITS = """
   clock decides over deadlines.
 - gpudoctor runs no `ibstat`, `rdma`, `lscpu`, `numactl`, `df`, `lsmod` or `journalctl`: it reads their saved outputs. The
   files under /proc and /sys that stand for them are read by child programs, which are among the programs here.
+- Not played yet: a tool that lists fewer GPUs than NVML, a PyTorch worker that fails after it has started (the tests of
+  `bandwidth` do that), the zstd program that reads a compressed `--from`, and every single cut of a table (three are).
 """
 
 
