@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from gpudoctor.checkers.acs_paths import PeerPath, peer_paths
+from gpudoctor.checkers.acs_paths import PeerPath, is_root, peer_paths
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.gpu_links import gpu_links, hidden, no_gpu
 from gpudoctor.checkers.isolation import leave_on, passes_devices_on
@@ -58,7 +58,7 @@ class AcsRedirect(BaseChecker):
         unread = [d for d in ports.values() if d.acs is None]
         if unread:
             yield CannotTell("acs", f"{_why_unread(unread)} ({_list([str(d.bdf) for d in unread])}): {FULL_LISTING}")
-        strays = [d for d in tree if d.bdf is None and redirects(d)]
+        strays = [d for d in tree if redirects(d) and d.bdf not in ports and _unplaced(d, tree)]
         if strays:
             yield _stray(strays, facts)
             return
@@ -71,6 +71,16 @@ class AcsRedirect(BaseChecker):
 def redirects(device: PciDevice) -> bool:
     """Request or completion redirect is on."""
     return device.acs is not None and any(device.acs.get(bit) for bit in REDIRECTS)
+
+
+def _unplaced(port: PciDevice, tree: PciTree) -> bool:
+    """Nothing in the input says what lies above and below it. On bus 0 there are only ports of the root."""
+    if port.bdf is None:
+        return True
+    if tree.complete or is_root(port) or port.port_type in ("endpoint", "integrated") or port.bdf[-7:-5] == "00":
+        return False
+    named = port.is_bridge or port.class_code is None
+    return named and port.parent is None and not any(d.parent == port.bdf for d in tree)
 
 
 def _why_unread(ports: list[PciDevice]) -> str:
@@ -118,17 +128,23 @@ def _steps(ports: list[str]) -> tuple[Step, ...]:
 
 
 def _stray(strays: list[PciDevice], facts: FactView) -> Finding:
-    """Bare ACSCtl lines: they redirect, and where they sit cannot be said."""
+    """Bare ACSCtl lines, or ports out of their tree: they redirect, and where they sit cannot be said."""
     pairs, gpus = facts.get(Pairs), facts.get(Gpus)
     known = [p for p in pairs or () if p.path in ("PIX", "PXB") and not p.pcie_only]
     in_use = any(p.p2p_read == "OK" or (p.p2p_read is None and _can(gpus, p.a) and _can(gpus, p.b)) for p in known)
+    named = [d.bdf for d in strays if d.bdf is not None]
+    many = len(strays) != 1
+    which = f"{_list(named)}: " if named else ""
+    lost = (
+        f"what lies above and below {'them' if many else 'it'} is" if len(named) == len(strays)
+        else "their addresses are" if many else "its address is"
+    )  # fmt: skip
     return Finding(
         "acs",
         WARNING if in_use else NOTE,
-        "host",
-        f"{len(strays)} {'ports redirect' if len(strays) != 1 else 'port redirects'} peer-to-peer traffic (ReqRedir or CmpltRedir on), but "
-        f"{'their addresses are' if len(strays) != 1 else 'its address is'} not in the "
-        "input. It matters only if a port lies between GPUs, or between a GPU and a NIC, below one switch.",
+        f"pci:{named[0]}" if named and not many else "host",
+        f"{len(strays)} {'ports redirect' if many else 'port redirects'} peer-to-peer traffic ({which}ReqRedir or CmpltRedir on), "
+        f"but {lost} not in the input. It matters only if a port lies between GPUs, or between a GPU and a NIC, below one switch.",
         tuple(dict.fromkeys(d.at("acs") for d in strays[:6])),
         POSSIBLE,
         None,

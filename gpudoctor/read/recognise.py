@@ -32,6 +32,7 @@ _PROGRAMS = r"(?:nvidia-smi|lspci|numactl|lscpu|df|ulimit|lsmod|ibstat|ibv_devin
 # The command stands on a line of its own (nvidia-bug-report, `==> FILE <==` of head and tail) or in a sentence.
 _BARE = re.compile(rf"^\s*(?:sudo\s+)?(?:/\w+){{0,4}}/?(?P<command>{_PROGRAMS}\b(?:\s+\S+){{0,12}})\s*$")
 _NAMED = re.compile(r"(?P<command>\bnvidia-smi(?: +[-\w./=,*]+){1,12}|(?<!nvidia-smi )\btopo -p2p \w{1,5}|\blspci -\w[-\w .:]{0,80}|(?<===> )/\S+)")
+_ONE_DEVICE = re.compile(r"(?:sudo\s+)?lspci\s[^|;&]*-\w*s\s")  # after a `#`, that is no comment on what stands above
 _SEVERAL = re.compile(r"\s*(?:;|&&|\|\|)\s*")
 MAX_DISTANCE = 8  # lines between a command and its output
 # Which commands can have printed an output that its command explains; any can for the kinds not named here.
@@ -39,7 +40,7 @@ _PRINTS = {
     "smi-topo": re.compile(r"\btopo\b"),
     "smi-nvlink": re.compile(r"\bnvlink\b|\s(?:-L|--list-gpus)\b"),
     "df": re.compile(r"\bdf\b"),
-    "lspci": re.compile(r"\blspci\b|\bsetpci\b|\bfor\b"),
+    "lspci": re.compile(r"\blspci\b(?!\s+-\w*t)|\bsetpci\b|\bfor\b"),  # the tree of -t has no blocks
     "nccl-conf": re.compile(r"\b(?:env|printenv|export|cat|head|tail|more|less|grep)\b|nccl\.conf"),
 }
 # A fence, HTML around it, or nvidia-bug-report's line ends whatever came before.
@@ -313,7 +314,7 @@ class Recogniser(Passing):
             if found["host"] and found["user"] != "git":
                 self.host = found["host"]
             self._note(found["command"], number)
-            return found["host"] is not None or text.lstrip()[:1] in ("$", "+")
+            return found["host"] is not None or text.lstrip()[:1] in ("$", "+") or bool(_ONE_DEVICE.match(found["command"]))
         bare = _BARE.match(text) if len(text) < 200 else None
         if bare is not None:
             self._note(bare["command"], number)

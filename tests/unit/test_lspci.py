@@ -318,6 +318,17 @@ def test_an_address_in_the_command_belongs_to_one_device_only() -> None:
     assert [d.bdf for d in read(with_head)] == ["0000:42:00.0"]
 
 
+def test_each_command_behind_a_hash_names_its_device() -> None:
+    """Synthetic, in the shape of scripts that print `# COMMAND (remark)` before each output, the tree first."""
+    text = (
+        "# lspci -t  (the tree)\n-[0000:00]-+-00.0\n           \\-01.1-[41]----00.0\n\n"
+        f"# lspci -vvv -s 0000:41:00.0  (the GPU: LnkCap/LnkSta)\n{LINK}\n# lspci -vvv -s 0000:00:01.1  (the bridge of 0000:41:00.0)\n{LINK}"
+    )
+    assert [d.bdf for d in read(text)] == ["0000:41:00.0", "0000:00:01.1"]
+    # A remark of the author's own ends nothing.
+    assert [d.bdf for d in read(f"$ lspci -vv -s 41:00.0\n{LINK}# lspci shows half the lanes\n{LINK}")] == ["0000:41:00.0", None]
+
+
 def test_a_mail_breaks_names_and_lists() -> None:
     """Synthetic, in the shape of a mailing list: the device's name and the bits go on at the left edge."""
     device = one(
