@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from gpudoctor.parsers.nccl_complaints import Where
 from gpudoctor.parsers.nccl_process import Seen
@@ -25,21 +26,13 @@ _PROTOCOLS = ("LL", "LL128", "Simple")
 _PATHS = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(\d+/ *(\d+(?:\.\d+)?)/(\w+)\)")
 _PATHS_OF = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) :")
 _TIMINGS = re.compile(rb"Init timings(?: - \w+)?: rank (\d+) nranks (\d+) total (\d+(?:\.\d+)?) \(([^)]*)\)")
-_PART = re.compile(rb"(\w+) (\d+\.\d+)")
 
 MAX_LINKS = 1024  # GPUs of one host, and more
 
 
 def figures(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
-    """Lines of numbers: channel counts, topology and path dumps."""
-    if b" coll channels" in message:
-        found = _CHANNELS.match(message)
-        comm = proc.current
-        if found is not None:
-            proc.channels = (int(found[1]), int(found[2]) if found[2] else None, int(found[3]))
-            if comm is not None and comm.channels is None:
-                comm.channels = proc.channels
-    elif b" | " in message:
+    """Lines of numbers: topology and path dumps."""
+    if b" | " in message:
         _tuning(proc, message, seen, where)
     elif message.startswith(b"GPU/"):
         of = _PATHS_OF.match(message)
@@ -58,6 +51,23 @@ def figures(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
         nvl = _SYSTEM_NVL.search(message)
         if nvl is not None:
             proc.nvlink_gbs = max(proc.nvlink_gbs or 0.0, float(nvl[1]))
+
+
+def counts(proc: Proc, message: bytes) -> None:
+    """How many channels there are."""
+    found = _channels(message)
+    if found is not None:
+        proc.channels = found
+        comm = proc.current
+        if comm is not None and comm.channels is None:
+            comm.channels = found
+
+
+@lru_cache(256)
+def _channels(message: bytes) -> tuple[int, int | None, int] | None:
+    """Every rank says the same."""
+    found = _CHANNELS.match(message)
+    return (int(found[1]), int(found[2]) if found[2] else None, int(found[3])) if found is not None else None
 
 
 def _tuning(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
@@ -90,7 +100,7 @@ def _timings(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
         return
     comm = proc.of_rank(int(found[1]), int(found[2])) or proc.current
     comm.init_seconds = float(found[3])
-    comm.init_parts = tuple((name.decode(), float(value)) for name, value in _PART.findall(found[4]))
+    comm.init_said = found[4]
 
 
 def _nvls(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from gpudoctor.facts.nccl import Diagnostic, Nccl, kind_of
+from gpudoctor.facts.nccl import Diagnostic, Nccl
 from gpudoctor.parsers import nccl_figures, nccl_process
 from gpudoctor.parsers.nccl_complaints import INFO_TELLS, RESULT_TELLS, Complaints, Where, evidence
-from gpudoctor.parsers.nccl_figures import figures
+from gpudoctor.parsers.nccl_figures import counts, figures
+from gpudoctor.parsers.nccl_pair import Connections, describe, named
 from gpudoctor.parsers.nccl_process import Seen, gdr, version_in
 from gpudoctor.parsers.nccl_state import Comm, Pairs, Proc
 from gpudoctor.read.nccl_cut import NAMING, NUMBERED, SILENT
@@ -25,29 +26,14 @@ _ONLY_DEV = re.compile(rb"(?:^|\s)\[(-?\d+)\] *$")
 # The part of a WARN or ATTN prefix behind the device: `transport/net.cc:12 (netInit) `, a plug-in's `ofi_process_cq:12 `,
 # and the marks of a paste that makes NCCL's words bold.
 _SOURCE = re.compile(rb"(?: ?([\w./+-]+\.(?:cc|h|cu|c|cpp))|(?<=\]) ([A-Za-z_]\w*)):\d+(?: \([^)]*\))? *[*_`]{0,3}$")
-_VIA = re.compile(
-    rb"(?:[\d/]* ?: *)? *(\d+)(?:\[([0-9a-f]+)\])? -> (\d+)(?:\[([0-9a-f]+)\])? (?:\[(send|receive)\] )?via "
-    rb"(P2P/(?:direct pointer|indirect/\d+\[[0-9a-f]+\]|IPC|CUMEM|MNNVL)(?:/(?:read|CE))*"
-    rb"|SHM(?:/(?:direct|CE))+|direct shared memory"
-    rb"|NET/[\w .+-]+/\d+(?:\(\d+\))?(?:/(?:GDRDMA(?:\(PCI\))?|Shared))*)"
-    rb"(?: comm 0x[0-9a-f]+ nRanks \d+)? *\r?\n"
-)
-# The same before a transport that is known already.
-_PAIR = re.compile(rb"Channel [\d/]* ?: *(\d+)\[([0-9a-f]+)\] -> (\d+)\[([0-9a-f]+)\](?: \[(send|receive)\])?")
 # What NCCL gave back to its caller. Deeper in the stack a result may be one that it goes on without.
 _RESULT = re.compile(rb"(?:(?:misc/)?(?:group|enqueue)\.cc:\d+ -> [1-6](?: \[Async thread\])?|init\.cc:\d+ -> [1-6] \[Async thread\])[ \r]*\n")
 _RING = re.compile(rb"Channel 00/(\d+) : +\d+[ \d.]*\r?\n")
-_COMM = re.compile(
-    rb"(?:\[Rank \d+\] )?(?:\w+ )?comm (0x[0-9a-f]+|[0-9a-f]{6,}) (?:parent 0x[0-9a-f]+ )?(?:(?:splitCount|childCount) -?\d+ )?(?:color -?\d+ key -?\d+ )?"
-    rb"rank (\d+) n[rR]\w*anks (\d+) "
-)
-_HEX = b"0123456789abcdef"
-_STATE = re.compile(rb"- (Init|Destroy|Abort) ?(START|COMPLETE)\b")
+_START, _COMPLETE = b"START\n", b"COMPLETE\n"
 _OLD_RANK = re.compile(rb"rank (\d+) nranks (\d+)\s")
 _SPEAKS_OF_PROCESS = nccl_process.READERS
 _HAS_FIGURES = nccl_figures.READERS
 _CHANNELS = frozenset((b"Chann", b"Ring "))
-_MAX_VIAS = 4096
 _MAX_HEARD = 64  # lines that a process remembers having read
 
 
@@ -64,7 +50,7 @@ class NcclLog:
         self.loose_version: str | None = None
         self.order = 0
         self._hosts: dict[int, set[str]] = {}
-        self._vias: dict[bytes, tuple[str, str]] = {}
+        self._connections = Connections()
         self._who: dict[bytes, tuple[Proc, int | None]] = {}
 
     def info(self, before: bytes, message: bytes, where: Where) -> None:
@@ -76,10 +62,11 @@ class NcclLog:
             proc, dev = self._who.get(before) or self._identify(before)
             if key in _CHANNELS:
                 # What one channel says of a pair another says too: all the same as long as it is the same communicator's.
-                mark = hash(message[NUMBERED:])
+                told = message[NUMBERED:]
+                mark = hash(told)
                 if mark not in proc.told:
-                    self._channel(proc, message, where)
-                    if b"] -> " in message:
+                    self._channel(proc, message, told, where)
+                    if b" via " in message:
                         _remember(proc.told, mark)
             elif key in _SPEAKS_OF_PROCESS:
                 mark = hash(message)
@@ -112,6 +99,9 @@ class NcclLog:
 
     def _info(self, proc: Proc, dev: int | None, key: bytes, message: bytes, where: Where) -> None:
         """A line of level INFO that no handler has for its own."""
+        if b" coll channels" in message:
+            counts(proc, message)
+            return
         if key[:1] in b" +=0123456789G":
             figures(proc, message, self.seen, where)
         if key in INFO_TELLS or b"GPU Direct" in message:
@@ -152,52 +142,41 @@ class NcclLog:
 
     # --- connections
 
-    def _channel(self, proc: Proc, message: bytes, where: Where) -> None:
-        pair, _, rest = message.partition(b" via ")
-        known = self._vias.get(rest)
-        found = _PAIR.fullmatch(pair) if known is not None else None
-        if found is None or known is None:
-            found = _VIA.search(message, message.find(b" ") + 1)
-            if found is None:
-                ring = _RING.search(message)
-                if ring is not None:
-                    proc.ring_channels = int(ring[1])
-                return
-            via = _via(found[6])
-            known = (via, kind_of(via))
-            if found.start(6) == len(message) - len(rest) and found.end() == len(message) and len(self._vias) < _MAX_VIAS:
-                self._vias[rest] = known
-        a, b = int(found[1]), int(found[3])
-        if a == b:
-            return
-        via, kind = known
-        own, other = (b, a) if found[5] == b"receive" else (a, b)
-        # NCCL 2.4 names no devices of a connection over the network.
-        devices = (found[2] or b"", found[4] or b"") if own == a else (found[4] or b"", found[2] or b"")
-        if proc.connect(own, other, devices, via, self.pairs):
-            self.seen.note(kind, where)
+    def _channel(self, proc: Proc, message: bytes, told: bytes, where: Where) -> None:
+        found = self._connections.read(message, told)
+        if found is None:
+            ring = _RING.search(message)
+            if ring is not None:
+                proc.ring_channels = int(ring[1])
+        elif proc.connect(found.own, found.other, found.devices, found.via, self.pairs) and found.kind not in self.seen.spots:
+            self.seen.note(found.kind, where)
 
     # --- communicators
 
     def _comm(self, proc: Proc, message: bytes, where: Where) -> None:
-        found = _COMM.match(message)
-        if found is None:
+        comm = proc.current
+        if message.endswith(_COMPLETE) and comm is not None and comm.said == hash(message[: -len(_COMPLETE)]) and comm.ended is None:
+            proc.told.clear()  # the end repeats what the start said
+            comm.completed = True
+            proc.complete(comm)
             return
-        pointer, rank, nranks = found.groups()
-        state = _STATE.search(message, found.end())
-        what = (state[1] + b" " + state[2]) if state else b""
+        line = named(message)
+        if line is None:
+            return
+        pointer, rank, nranks, what, found = line
         comm = proc.comms.get(pointer)
         starts = what == b"Init START"
-        if comm is None or (starts and (comm.started or comm.ended)) or (comm.ended and not what.startswith((b"Destroy", b"Abort"))) or comm.rank != int(rank):
+        if comm is None or (starts and (comm.started or comm.ended)) or (comm.ended and not what.startswith((b"Destroy", b"Abort"))) or comm.rank != rank:
             self.order += 1
-            comm = Comm(pointer.decode(), int(rank), int(nranks), self.order)
+            comm = Comm(pointer.decode(), rank, nranks, self.order)
             proc.begin(pointer, comm)
             comm.where = where()
         if what != b"Init COMPLETE" or comm.comm_id is None:  # the end repeats what the start said
-            _describe(comm, message[found.end() :])
+            describe(comm, found)
         proc.told.clear()
         if starts:
             comm.started = True
+            comm.said = hash(message[: -len(_START)])
         elif what == b"Init COMPLETE":
             comm.completed = True
             proc.complete(comm)
@@ -263,36 +242,8 @@ class NcclLog:
         )
 
 
-def _describe(comm: Comm, message: bytes) -> None:
-    """What stands behind a communicator's rank and size: every name with what follows it. The last word may be cut."""
-    words = message.split(b" ")
-    fields = dict(zip(words, words[1:-1], strict=False))
-    if fields.get(b"cudaDev", b"").isdigit():
-        comm.cuda_dev = int(fields[b"cudaDev"])
-    if fields.get(b"nvmlDev", b"").isdigit():
-        comm.nvml_dev = int(fields[b"nvmlDev"])
-    bus, comm_id = fields.get(b"busId"), fields.get(b"commId")
-    if bus and not bus.strip(_HEX):
-        comm.bus_id = bus.decode()
-    if comm_id is not None and comm_id[:2] == b"0x" and not comm_id[2:].strip(_HEX):
-        comm.comm_id = comm_id.decode()
-    if b"nNodes" in fields:
-        nodes = fields[b"nNodes"], fields.get(b"localRanks", b""), fields.get(b"localRank", b"")
-        if all(n.isdigit() for n in nodes):
-            comm.nnodes, comm.local_ranks, comm.local_rank = (int(n) for n in nodes)
-    comm.devices = None
-
-
 def _remember(marks: set[int], mark: int) -> None:
     """As hashes, of which 64 bits never coincide within one process, and few: there may be 20,000 processes."""
     if len(marks) >= _MAX_HEARD:
         marks.clear()
     marks.add(mark)
-
-
-def _via(raw: bytes) -> str:
-    """As the contract writes it: without the proxy rank; the old words for shared memory are SHM."""
-    if raw == b"direct shared memory":
-        return "SHM"
-    return re.sub(r"/(\d+)\(\d+\)", r"/\1", raw.decode("utf-8", "replace"))
-

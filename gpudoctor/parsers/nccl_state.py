@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from gpudoctor.facts.nccl import MAX_PAIRS, GpuPath, Graph, NcclProc, NcclRank
 from gpudoctor.model import Evidence
 
 Spot = Callable[[tuple[int, str]], Evidence]
+_PART = re.compile(rb"(\w+) (\d+\.\d+)")
 UNKNOWN = 1 << 30  # of a communicator whose size no line told
 _BITS = 1 << 26  # pairs a bit map may hold: 11,585 ranks
 
@@ -53,22 +55,23 @@ class Comm:
         self.nnodes: int | None = None
         self.local_ranks: int | None = None
         self.local_rank: int | None = None
+        self.said = 0  # the line of its start without its last word, as a hash
         self.started = False
         self.completed = False
         self.ended: str | None = None
         self.channels: tuple[int, int | None, int] | None = None
         self.ring_channels: int | None = None
         self.init_seconds: float | None = None
-        self.init_parts: tuple[tuple[str, float], ...] = ()
+        self.init_said = b""  # the parts of that time, as they were printed
         self.graphs: dict[int, Graph] = {}
         self.nvls: bool | None = None
         self.transports: dict[tuple[int, int], tuple[str, ...]] = {}
         self.where: tuple[int, str] = (0, "")
         self.devices: frozenset[bytes] | None = None  # words that may stand in brackets for its own device
 
-    def fits(self, own: int, other: int, device: bytes) -> bool:
+    def fits(self, other: int, device: bytes) -> bool:
         """May this line be of this communicator? The rank's own device in brackets must be the known one."""
-        if self.rank != own or other >= self.nranks:
+        if other >= self.nranks:
             return False
         if self.devices is None:
             known = (self.bus_id, self.nvml_dev, self.cuda_dev)
@@ -109,7 +112,7 @@ class Comm:
             nvls_channels=channels[1],
             p2p_channels=channels[2],
             init_seconds=self.init_seconds,
-            init_parts=self.init_parts,
+            init_parts=tuple((name.decode(), float(value)) for name, value in _PART.findall(self.init_said)),
             graphs=tuple(self.graphs[k] for k in sorted(self.graphs)),
             nvls=self.nvls,
             order=self.order,
@@ -182,9 +185,10 @@ class Proc:
         return next((c for c in reversed(self.all) if c.rank == rank and c.nranks == nranks), None)
 
     def connect(self, own: int, other: int, devices: tuple[bytes, bytes], via: str, pairs: Pairs) -> bool:
+        """A connection of a rank to another: of the last communicator that it can be of. False where it is known."""
         for comm in reversed(self.all):
             # Without "Init START" (up to 2.18.1) a finished communicator has all its connections.
-            if comm.fits(own, other, devices[0]) and not (comm.completed and not comm.started) and not comm.ended:
+            if comm.rank == own and comm.ended is None and (comm.started or not comm.completed) and comm.fits(other, devices[0]):
                 return comm.add(own, other, via, pairs)
         if own not in self.waiting:
             early = self.waiting[own] = Comm("", own, UNKNOWN, 0)

@@ -40,6 +40,9 @@ SILENT = frozenset(
 NAMING = frozenset((b"comm ", b"ncclC", b"[Rank", b"rank "))
 NUMBERED = len(b"Channel 00")  # what follows is the same for every channel
 _PID = re.compile(rb":(\d+)(?::\d+)?(?: \[-?\d+\])? *$")
+_RING = b"ring"  # told: who prints the ring of one channel prints that of each, and only the first says more than that
+_HEAD = 1 << 14
+_MANY = 30  # lines of level INFO in so many bytes
 _MAX_TOLD = 100_000  # lines remembered; then all are forgotten, which costs only time
 
 
@@ -114,6 +117,7 @@ class Cutter:
         self._told: dict[bytes, set[bytes]] = {}  # by what stands before the mark
         self._threads: dict[bytes, list[set[bytes]]] = {}  # by process: what its threads have told
         self._room = _MAX_TOLD
+        self._odd = False  # a mark stands in some line before the mark at which it was cut
 
     def forget(self) -> None:
         """The next chunk does not follow the last one."""
@@ -123,15 +127,22 @@ class Cutter:
             self._room = _MAX_TOLD
 
     def cut(self, text: bytes) -> Cutting:
-        found = self._cut(text, look_for_broken=True)
+        # The beginning tells at once which way is the faster.
+        way = self._many if text.count(INFO, 0, _HEAD) > _MANY else self._few
+        found = way(text, look_for_broken=True)
         if found is None:
             self.forget()  # what was handed on is lost
-            found = self._cut(joined(text), look_for_broken=False)
+            found = way(joined(text), look_for_broken=False)
             assert found is not None
+        if self._odd:
+            self._odd = False
+            _cut_at_first_mark(found)
+        if self._room < 0:
+            self.forget()
         return found
 
-    def _cut(self, text: bytes, look_for_broken: bool) -> Cutting | None:
-        """None: a line may be broken, and must be joined before."""
+    def _few(self, text: bytes, look_for_broken: bool) -> Cutting | None:
+        """Where most lines are others'. None: a line may be broken, and must be joined before."""
         parts = text.split(INFO)
         cuts: list[Cut] = []
         others = Others()
@@ -142,7 +153,6 @@ class Cutter:
         if end:
             others.add(lead + end, 0)
         known = self._told.get
-        odd: list[int] = []  # cuts in whose line NCCL's name stands before this mark too
         twice = b""  # a line in which the mark stands twice, as far as it was read
         number = -1
         rest = iter(parts)
@@ -160,41 +170,57 @@ class Cutter:
                 if look_for_broken and b" via " in tail and (len(foreign) < _MAX_SHORT or foreign.find(b"\n", 0, _MAX_SHORT) >= 0):
                     return None
                 others.add(foreign + b"\n", number + 1)
-            told = known(head)
-            if told is None:
-                told = self._thread(head)
-                if MARK in head:
-                    odd.append(len(cuts))
-                    cuts.append((head, tail, number))
-                    head = following
-                    continue
-            if tail[NUMBERED:] not in told:
-                word = tail[:5]
-                if word == b"Chann":
-                    if b"] -> " in tail:
-                        told.add(tail[NUMBERED:])
-                        self._room -= 1
-                        cuts.append((head, tail + b"\n", number))
-                    elif tail.startswith(b"Channel 00/"):
-                        cuts.append((head, tail + b"\n", number))
-                elif word not in SILENT:
-                    if word in NAMING:
-                        self._named(head)
-                    cuts.append((head, tail + b"\n", number))
+            if tail[:5] not in SILENT:
+                told = known(head)
+                if told is None or tail[NUMBERED:] not in told:
+                    self._new(cuts, told, head, tail, number)
             head = following
-        if odd:
-            numbers = others.numbers()
-            for place in odd:
-                head, tail, number_of = cuts[place]
-                before, _, message = head.partition(MARK)
-                cuts[place] = (before, message + INFO + tail + b"\n", ~numbers.of(number_of))
-        if self._room < 0:
-            self.forget()
         return Cutting(cuts, others, number + 1, text)
+
+    def _many(self, text: bytes, look_for_broken: bool) -> Cutting | None:
+        """Where most are NCCL's, to look at line by line is faster."""
+        cuts: list[Cut] = []
+        others = Others()
+        known = self._told.get
+        strange = 0
+        lines = text.split(b"\n")
+        lines.pop()
+        for number, line in enumerate(lines):
+            head, mark, tail = line.partition(INFO)
+            if mark:
+                told = known(head)
+                if told is None or tail[NUMBERED:] not in told:
+                    self._new(cuts, told, head, tail, number - strange)
+            else:
+                if look_for_broken and len(line) < _MAX_SHORT and number and b" via " in lines[number - 1]:
+                    return None
+                others.add(line + b"\n", number - strange)
+                strange += 1
+        return Cutting(cuts, others, len(lines) - strange, text)
+
+    def _new(self, cuts: list[Cut], told: set[bytes] | None, head: bytes, tail: bytes, number: int) -> None:
+        """A line that was not told before."""
+        if told is None:
+            told = self._thread(head)
+        word = tail[:5]
+        if word == b"Chann":
+            if b" via " in tail:
+                told.add(tail[NUMBERED:])
+                self._room -= 1
+            elif not tail.startswith(b"Channel 00/") and _RING in told:  # the ring of ranks of one more channel
+                return
+            else:
+                told.add(_RING)
+        elif word in SILENT:
+            return
+        elif word in NAMING:
+            self._named(head)
+        cuts.append((head, tail + b"\n", number))
 
     def _thread(self, head: bytes) -> set[bytes]:
         """What a thread has told, by what stands before the mark."""
         if MARK in head:
+            self._odd = True
             return set()
         if len(self._told) > _MAX_TOLD:
             self._told.clear()
@@ -205,8 +231,17 @@ class Cutter:
 
     def _named(self, head: bytes) -> None:
         """A process has named a communicator: what it says of connections from here on is of that."""
-        for told in self._threads[_process(head)]:
+        for told in self._threads.get(_process(head), ()):
             told.clear()
+
+
+def _cut_at_first_mark(found: Cutting) -> None:
+    """NCCL's name may stand earlier in the line: two writers ran into one, or a framework repeats what NCCL said."""
+    numbers = found.others.numbers()
+    for at, (head, tail, place) in enumerate(found.cuts):
+        if MARK in head:
+            before, _, message = head.partition(MARK)
+            found.cuts[at] = (before, message + INFO + tail, ~numbers.of(place))
 
 
 def _process(head: bytes) -> bytes:

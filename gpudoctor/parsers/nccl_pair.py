@@ -1,0 +1,137 @@
+"""What single NCCL lines say of a connection and of a communicator: read from the line alone, so that equal lines are read once."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from gpudoctor.facts.nccl import kind_of
+from gpudoctor.parsers.nccl_state import Comm
+
+_MAX_VIAS = 4096
+_MAX_KNOWN = 16_384  # connections: those of a job of 4,096 ranks, made again for each of its communicators
+
+_VIA = re.compile(
+    rb"(?:[\d/]* ?: *)? *(\d+)(?:\[([0-9a-f]+)\])? -> (\d+)(?:\[([0-9a-f]+)\])? (?:\[(send|receive)\] )?via "
+    rb"(P2P/(?:direct pointer|indirect/\d+\[[0-9a-f]+\]|IPC|CUMEM|MNNVL)(?:/(?:read|CE))*"
+    rb"|SHM(?:/(?:direct|CE))+|direct shared memory"
+    rb"|NET/[\w .+-]+/\d+(?:\(\d+\))?(?:/(?:GDRDMA(?:\(PCI\))?|Shared))*)"
+    rb"(?: comm 0x[0-9a-f]+ nRanks \d+)? *\r?\n"
+)
+# The same before a transport that is known already.
+_PAIR = re.compile(rb"Channel [\d/]* ?: *(\d+)\[([0-9a-f]+)\] -> (\d+)\[([0-9a-f]+)\](?: \[(send|receive)\])?")
+_COMM = re.compile(
+    rb"(?:\[Rank \d+\] )?(?:\w+ )?comm (0x[0-9a-f]+|[0-9a-f]{6,}) (?:parent 0x[0-9a-f]+ )?(?:(?:splitCount|childCount) -?\d+ )?(?:color -?\d+ key -?\d+ )?"
+    rb"rank (\d+) n[rR]\w*anks (\d+) "
+)
+_STATE = re.compile(rb"- (Init|Destroy|Abort) ?(START|COMPLETE)\b")
+_HEX = b"0123456789abcdef"
+# The two forms of which a large job prints most, whole: many times faster than word by word.
+_INIT = re.compile(
+    rb"\w+ comm (0x[0-9a-f]+) rank (\d+) nranks (\d+) cudaDev (\d+) nvmlDev (\d+) busId ([0-9a-f]+) commId (0x[0-9a-f]+) - (Init (?:START|COMPLETE))\r?\n"
+)
+_NODES = re.compile(rb"comm (0x[0-9a-f]+) rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+) localRank (\d+) MNNVL \d+\r?\n")
+
+
+class Connection(NamedTuple):
+    own: int  # rank
+    other: int
+    devices: tuple[bytes, bytes]  # what stands in brackets behind each
+    via: str
+    kind: str
+
+
+class Connections:
+    """Reads lines of channels; remembers transports and connections, of which there are few."""
+
+    def __init__(self) -> None:
+        self._vias: dict[bytes, tuple[str, str]] = {}
+        self._known: dict[bytes, Connection] = {}
+
+    def read(self, message: bytes, told: bytes) -> Connection | None:
+        """told: the message without its channel, which may be all that two lines differ in."""
+        found = self._known.get(told)
+        if found is None:
+            found = self._read(message)
+            if found is not None and len(self._known) < _MAX_KNOWN:
+                self._known[told] = found
+        return found
+
+    def _read(self, message: bytes) -> Connection | None:
+        pair, _, rest = message.partition(b" via ")
+        known = self._vias.get(rest)
+        found = _PAIR.fullmatch(pair) if known is not None else None
+        if found is None or known is None:
+            found = _VIA.search(message, message.find(b" ") + 1)
+            if found is None:
+                return None
+            via = _via(found[6])
+            known = (via, kind_of(via))
+            if found.start(6) == len(message) - len(rest) and found.end() == len(message) and len(self._vias) < _MAX_VIAS:
+                self._vias[rest] = known
+        a, b = int(found[1]), int(found[3])
+        if a == b:
+            return None
+        here, there = found[2] or b"", found[4] or b""  # NCCL 2.4 names no devices of a connection over the network
+        if found[5] == b"receive":
+            return Connection(b, a, (there, here), *known)
+        return Connection(a, b, (here, there), *known)
+
+
+def _via(raw: bytes) -> str:
+    """As the contract writes it: without the proxy rank; the old words for shared memory are SHM."""
+    if raw == b"direct shared memory":
+        return "SHM"
+    return re.sub(r"/(\d+)\(\d+\)", r"/\1", raw.decode("utf-8", "replace"))
+
+
+# Pointer, rank, size; `Init START`, `Destroy COMPLETE` or nothing; and what else the line says.
+Named = tuple[bytes, int, int, bytes, "re.Match[bytes]"]
+
+
+def named(message: bytes) -> Named | None:
+    """A line that names a communicator."""
+    found = _INIT.fullmatch(message)
+    if found is not None:
+        return found[1], int(found[2]), int(found[3]), found[8], found
+    found = _NODES.fullmatch(message)
+    if found is not None:
+        return found[1], int(found[2]), int(found[3]), b"", found
+    found = _COMM.match(message)
+    if found is None:
+        return None
+    state = _STATE.search(message, found.end())
+    what = (state[1] + b" " + state[2]) if state else b""
+    return found[1], int(found[2]), int(found[3]), what, found
+
+
+def describe(comm: Comm, found: re.Match[bytes]) -> None:
+    """What stands behind rank and size."""
+    if found.re is _INIT:
+        cuda, nvml, bus, comm_id = found.group(4, 5, 6, 7)
+        comm.cuda_dev, comm.nvml_dev, comm.bus_id, comm.comm_id = int(cuda), int(nvml), bus.decode(), comm_id.decode()
+        comm.devices = frozenset((cuda, nvml, bus))
+    elif found.re is _NODES:
+        comm.nnodes, comm.local_ranks, comm.local_rank = int(found[4]), int(found[5]), int(found[6])
+    else:
+        _describe(comm, found.string[found.end() :])
+        comm.devices = None
+
+
+def _describe(comm: Comm, message: bytes) -> None:
+    """Every name with what follows it. The last word may be cut."""
+    words = message.split(b" ")
+    fields = dict(zip(words, words[1:-1], strict=False))
+    if fields.get(b"cudaDev", b"").isdigit():
+        comm.cuda_dev = int(fields[b"cudaDev"])
+    if fields.get(b"nvmlDev", b"").isdigit():
+        comm.nvml_dev = int(fields[b"nvmlDev"])
+    bus, comm_id = fields.get(b"busId"), fields.get(b"commId")
+    if bus and not bus.strip(_HEX):
+        comm.bus_id = bus.decode()
+    if comm_id is not None and comm_id[:2] == b"0x" and not comm_id[2:].strip(_HEX):
+        comm.comm_id = comm_id.decode()
+    if b"nNodes" in fields:
+        nodes = fields[b"nNodes"], fields.get(b"localRanks", b""), fields.get(b"localRank", b"")
+        if all(n.isdigit() for n in nodes):
+            comm.nnodes, comm.local_ranks, comm.local_rank = (int(n) for n in nodes)
