@@ -26,6 +26,8 @@ _SXID = lazy(r"SXid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d{4,6})(?=(.?))")
 _SWITCH = lazy(
     rf"detected NVSwitch (non-fatal|fatal) error (\d{{4,6}}) on fid \d+ on NVSwitch pci bus id ({_B}) physical id \d+ port (\d+)(?=(.?))"
 )
+# What stands before a message: quotes and bars of a mail or table, then a stamp.
+_LOG_LINE = lazy(r"^[\s>|]{0,20}(?:\S.*(?:kernel:|\s:|[\]\d])\s+)?$")
 _FATAL = lazy(r"\b(Non-?fatal|Fatal)\b", re.I)
 _LINK = lazy(r"\blink:? ?(-?\d+)(?=(.?))", re.I)
 _BUS_ERROR = lazy(
@@ -75,6 +77,9 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
                 if event is not None:
                     if event.bdf is None and named is not None and (event.kind == "fell-off" or "installed in" in text):
                         event = replace(event, bdf=bdf.normalise(named))
+                    before = events[-1] if events else None
+                    if event.kind == "rm-init-failed" and event.bdf is None and before is not None and before.kind == "fell-off":
+                        event = replace(event, bdf=before.bdf)  # the start that this card failed in
                     events.append(event)
                     break
         else:
@@ -141,8 +146,10 @@ def _xid(section: Section, line: Line) -> KernelEvent | None:
     if not found or line.cut and not found[3]:
         return None
     place = re.search(_B, found[1])
-    if place is None and not any(c.isdigit() for c in found[1]):
-        return None
+    if place is None:
+        # Blotted out (`PCI:0000:xx:00`, `PCI:...`) it is an event where a log's line begins so, and an example in a sentence.
+        if not _LOG_LINE.match(line.text[: found.start()]) or not ("PCI:" in found[1] or any(c.isdigit() for c in found[1])):
+            return None
     rest = line.text[found.end() :]
     return _event(
         section,
@@ -291,7 +298,9 @@ def _once(events: list[KernelEvent]) -> list[KernelEvent]:
     told = {(e.bdf, e.code) for e in events if e.kind == "sxid" and e.fatal is not None}
     reported = {e.bdf for e in events if e.kind == "aer"}
     out: list[KernelEvent] = []
-    for event in events:
+    for n, event in enumerate(events):
+        if event.kind == "aer-received" and event.driver is None and [e.kind for e in events[n + 1 : n + 2]] == ["aer"]:
+            continue  # its report follows, though the announcement may name another source (`0000:00:00.0`)
         if event.kind == "sxid" and event.fatal is None:
             if (event.bdf, event.code) in told:
                 continue

@@ -155,7 +155,7 @@ def test_bare_lines_are_possible() -> None:
 def test_a_port_out_of_its_tree_is_possible() -> None:
     """An excerpt of one switch port: whether GPUs lie around it, nothing says."""
     port = PciDevice(bdf="0000:41:08.0", class_code="060400", port_type="downstream", acs=ACS_REDIRECT)
-    (finding,) = findings(check(AcsRedirect(), PciTree((port,))))
+    (finding,) = findings(AcsRedirect(), PciTree((port,))).values()
     assert (finding.severity, finding.confidence, finding.subject) == ("note", "possible", "pci:0000:41:08.0")
     for healthy in (
         PciDevice(bdf="0000:41:08.0", class_code="060400", acs=ACS_OFF),
@@ -163,8 +163,8 @@ def test_a_port_out_of_its_tree_is_possible() -> None:
         PciDevice(bdf="0000:00:01.1", acs=ACS_REDIRECT),  # ports of bus 0 are root ports
         PciDevice(bdf="0000:41:00.0", class_code="020000", port_type="endpoint", acs=ACS_REDIRECT),
     ):
-        assert findings(check(AcsRedirect(), PciTree((healthy,)))) == []
-    assert findings(check(AcsRedirect(), PciTree((port,), complete=True))) == []
+        assert findings(AcsRedirect(), PciTree((healthy,))) == {}
+    assert findings(AcsRedirect(), PciTree((port,), complete=True)) == {}
 
 
 def test_a_virtual_machines_bridges_are_not_judged() -> None:

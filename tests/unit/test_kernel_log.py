@@ -121,6 +121,37 @@ def test_aer_error_counts_once_with_the_ports_announcement() -> None:
     assert (event.kind, event.bdf, event.severity, event.driver) == ("aer", "0000:81:00.0", "correctable", "nvidia")
 
 
+def test_a_report_counts_once_although_its_announcement_names_another_source() -> None:
+    # synthetic; some root ports leave the source empty
+    announced = "pcieport 0000:00:03.1: AER: Correctable error message received from 0000:00:00.0\n"
+    reported = "pcieport 0000:00:03.1: PCIe Bus Error: severity=Correctable, type=Data Link Layer, (Transmitter ID)\n"
+    assert [e.bdf for e in events((announced + reported) * 2)] == ["0000:00:03.1"] * 2
+    assert [e.bdf for e in events(announced + announced + reported)] == ["0000:00:00.0", "0000:00:03.1"]
+
+
+def test_a_start_that_fails_below_the_card_that_fell_off_is_that_cards() -> None:
+    off, failed = "NVRM: GPU at 0000:01:00.0 has fallen off the bus.\n", "NVRM: RmInitAdapter failed! (0x25:0x28:1148)\n"
+    assert {(e.kind, e.bdf) for e in events(off + failed)} == {("fell-off", "0000:01:00.0"), ("rm-init-failed", "0000:01:00.0")}
+    assert [e.bdf for e in events(failed)] == [None]
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("[  12.345678] NVRM: Xid (PCI:...): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 11 (...)", [145]),
+        ("kernel: NVRM: Xid (PCI:...): 137, RLW_RXPIPE interrupt hit on link 11 on GPU0: PRIV Error", [137]),
+        ("> Feb 23 16:24:18 node07 kernel: NVRM: Xid (PCI:xxxx:xx:xx): 79, GPU has fallen off the bus.", [79]),
+        ("NVRM: Xid (PCI:0000:xx:00): 79, pid=12, GPU has fallen off the bus.", [79]),
+        ("Example: `NVRM: Xid (PCI:0000:xx:00): 79, GPU has fallen off the bus.`", []),
+        ("If you see NVRM: Xid (PCI:XXXX:XX:XX): 79, ask support.", []),
+        ("| 79 | NVRM: Xid (PCI:0000:xx:00): 79, GPU has fallen off the bus |", []),
+        ("the text NVRM: Xid (PCI:XXXX:XX:XX): 79, GPU has fallen off the bus.", []),
+    ],
+)
+def test_an_address_that_was_blotted_out(line: str, found: list[int]) -> None:
+    assert [(e.code, e.bdf) for e in read(line + "\n")] == [(code, None) for code in found]
+
+
 @pytest.mark.parametrize(
     ("words", "severity"),
     [
