@@ -136,7 +136,10 @@ def _vet(checker: BaseChecker, said: object) -> None:
 
 
 def _result(code: str, slug: str, tally: _Tally) -> CheckResult:
-    reasons = list(dict.fromkeys(tally.broken + tally.unknown))
+    # That a log might say more is worth a word only where nothing else could be asked.
+    open_ = [r for r in tally.unknown if r not in tally.not_given]
+    asked = bool(open_ or tally.judged or tally.findings)
+    reasons = list(dict.fromkeys(tally.broken + (open_ if asked else tally.unknown)))
     shown = "; ".join(reasons[:4]) + (f"; and {len(reasons) - 4} more" if len(reasons) > 4 else "")
     if tally.findings:
         return CheckResult(code, slug, FOUND, shown or None, tuple(tally.findings))
