@@ -25,9 +25,10 @@ _KEYWORD = lazy(r"^(?:[A-Z!][\w ]{1,40}[:=]|[A-Z]\w+[+-](?:\s|$))")
 
 def parse(section: Section) -> Iterator[Fact | Loss]:
     blocks = _blocks(section)
-    asked = _ASKED.search(section.command or "")
-    if asked is not None and blocks and all(block.head is None for block in blocks):
-        blocks[0].values["bdf"] = bdf.normalise(asked[1])
+    if section.command and blocks and all(block.head is None for block in blocks):
+        asked = _ASKED.search(section.command)
+        if asked is not None:
+            blocks[0].values["bdf"] = bdf.normalise(asked[1])
     last = section.lines[-1] if section.lines else None
     cut = last is not None and last.cut
     complete = _unfiltered(section) and not cut and not _elided(section)

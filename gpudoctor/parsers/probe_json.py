@@ -46,7 +46,8 @@ def text(value: Any) -> str | None:
     """A text without control characters and outer blanks; None for anything else and for an empty one."""
     if not isinstance(value, str):
         return None
-    return clean(value[:_SHOWN].replace("\n", " ")).strip() or None
+    value = value[:_SHOWN]
+    return (value if value.isprintable() else clean(value.replace("\n", " "))).strip() or None
 
 
 def lines(value: Any) -> list[str]:

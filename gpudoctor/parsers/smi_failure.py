@@ -16,8 +16,9 @@ FAILURE = lazy(
     r"|Driver/library version mismatch|NVIDIA-SMI couldn't find|Failed to properly shut down NVML"
 )
 _ALONE = lazy(r"^\s*[A-Za-z][^\[\]:]*(?:$|[:.])")
-_WORDS = ("NVIDIA", "NVML", "Driver/library", "device handle", "infoROM")  # one of them stands in each such line
-_NONE_FOUND = lazy(r"^\s*No devices were found", re.I)
+# One of them stands in each such line, and in no line of a sound GPU.
+_WORDS = ("NVIDIA-SMI", "NVIDIA driver", "NVML", "Driver/library", "device handle", "infoROM")
+_NONE_FOUND = "no devices were found"
 # `… for GPU 0000:04:00.0: Unknown Error`, `GPU3: 0000:5F:00.0: GPU is lost.  Reboot …`, `GPU2: Unknown Error`
 _HANDLE = lazy(
     rf"Unable to determine the device handle for\s+(?:GPU|gpu)\s?(?:(?P<bdf>{PATTERN})|(?P<index>\d{{1,3}})(?::\s*(?P<at>{PATTERN}))?)"
@@ -63,5 +64,5 @@ def failures(section: Section) -> Iterator[Fact]:
         yield Driver(DriverEntry(failure=" ".join(said)[:400], origin={"*": section.at(silent[0])}))
     if lost:
         yield Gpus(tuple(lost), complete=False)
-    elif any(_NONE_FOUND.match(line.text) for line in section):
+    elif any(line.text.lstrip().lower().startswith(_NONE_FOUND) for line in section):
         yield Gpus((), attached=0)

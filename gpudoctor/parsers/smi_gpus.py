@@ -5,7 +5,6 @@ A value that nvidia-smi words as absent (`N/A`, `[Not Supported]`) is None; sums
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -13,20 +12,18 @@ from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.gpu import Driver, DriverEntry, Gpu, Gpus
 from gpudoctor.model import Evidence
 from gpudoctor.parsers.smi_fields import bare, count, known_field, whole
-from gpudoctor.pattern import lazy
 
 MAX_GPUS = 512  # more than any host has; a hostile file must not make joining quadratic in its length
 
 # The driver's words for a GPU that does not answer any more.
-_LOST = lazy(r"GPU is lost|GPU requires reset|GPU has fallen off the bus", re.I)
+_LOST = ("gpu is lost", "gpu requires reset", "gpu has fallen off the bus")
 # Single sensors of a sound GPU say these too (a notebook's power limit), so they count only on what every GPU knows.
-_SICK = lazy(r"^(?:ERR!|Unknown Error)$", re.I)
+_SICK = frozenset({"err!", "unknown error"})
 _VITAL = frozenset({"product_name", "product name", "uuid", "gpu uuid", "performance_state", "performance state"})
-_ABSENT = lazy(
-    r"^(?:N/A|Not Supported|Not Found|Not Available|Unknown|Unknown Error|ERR!|Insufficient Permissions"
-    r"|Requested functionality has been deprecated|.*GPU is lost.*|.*GPU requires reset.*|)$",
-    re.I,
-)
+_ABSENT = _SICK | {
+    "", "n/a", "not supported", "not found", "not available", "unknown", "insufficient permissions",
+    "requested functionality has been deprecated",
+}  # fmt: skip
 
 
 class Reading(NamedTuple):
@@ -70,11 +67,13 @@ class GpuReadings:
         value = bare(value)
         if cut and not whole(path, value):
             return
-        if _LOST.search(value) or (_SICK.match(value) and path[-1] in _VITAL):
+        low = value.lower()
+        lost = any(words in low for words in _LOST)
+        if lost or (low in _SICK and path[-1] in _VITAL):
             self._set("error", value, at())
         known = known_field(path)
         # "Not Supported" is a state of the fabric, the absence of a value everywhere else.
-        if _ABSENT.match(value) and not (known is not None and known[0] == "fabric_state" and value == "Not Supported"):
+        if lost or low in _ABSENT and not (known is not None and known[0] == "fabric_state" and value == "Not Supported"):
             return
         if known is not None:
             if known[0] not in self.values:
@@ -100,7 +99,7 @@ class GpuReadings:
                 self._ecc[era].append(reading)
                 return
         if any(group in above for group in _THROTTLE):
-            reason = re.sub(r"^clocks_(?:event|throttle)_reason_", "", leaf.replace(" ", "_"))
+            reason = leaf.replace(" ", "_").removeprefix("clocks_event_reason_").removeprefix("clocks_throttle_reason_")
             reason = _REASONS.get(reason, reason)
             self._throttle.setdefault(reason, reading)
             self._throttle_whole = self._throttle_whole or reason == _LAST_REASON

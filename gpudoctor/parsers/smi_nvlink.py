@@ -8,7 +8,8 @@ links, `Links 0-2, 4-5: Replay/Recovery/CRC Errors: 0` for equal ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from gpudoctor.bdf import normalise
@@ -55,7 +56,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     homeless: list[Line] = []
     states = False
     for line in section:
-        row = _LINKS.match(line.text)  # first, since most lines are such; no line is two of these kinds
+        row = _row(line.text, line.cut)  # first, since most lines are such; no line is two of these kinds
         header = None if row else _GPU.match(line.text)
         if header:
             gpu = _begin(section, line, header)
@@ -119,14 +120,25 @@ def _numbers(text: str) -> list[int]:
     return out
 
 
-def _take(section: Section, gpu: _Gpu, line: Line, found: re.Match[str] | None) -> None:
+@lru_cache(maxsize=256)  # the same lines stand below every GPU
+def _row(text: str, cut: bool) -> tuple[list[int], Mapping[str, Any] | None] | None:
+    """A line of links: their numbers and what it says of each, None for "all links are inactive". None: no such line."""
+    found = _LINKS.match(text)
+    if found is None:
+        return None
+    if _ALL_INACTIVE.search(found[3]):
+        return [], None
+    return _numbers(found[1]), {} if found[2] == ", " else _values(found[3], cut)
+
+
+def _take(section: Section, gpu: _Gpu, line: Line, row: tuple[list[int], Mapping[str, Any] | None] | None) -> None:
     gpu.rows += 1
     here = section.at(line)
-    if found is None or _ALL_INACTIVE.search(found[3]):
+    numbers, values = row or ([], None)
+    if values is None:
         gpu.all_inactive = here
         return
-    values = {} if found[2] == ", " else _values(found[3], line)
-    for number in _numbers(found[1]):
+    for number in numbers:
         link = gpu.links.setdefault(number, {"origin": {"*": here}})
         if any(name in values and name in link for name in _OLD.values()) and "errors_before" not in link:
             # The same counter again: a later reading of the same links. What matters is how much it grew.
@@ -138,7 +150,7 @@ def _take(section: Section, gpu: _Gpu, line: Line, found: re.Match[str] | None) 
         link["origin"].update(dict.fromkeys(values, here))
 
 
-def _values(text: str, line: Line) -> dict[str, Any]:
+def _values(text: str, cut: bool) -> dict[str, Any]:
     """What stands behind `Link 3: `."""
     low = text.strip(" \t|").lower()  # the border of a table may follow
     speed = _SPEED.match(text)
@@ -156,7 +168,7 @@ def _values(text: str, line: Line) -> dict[str, Any]:
     values: dict[str, Any] = {}
     counters: list[tuple[str, int]] = []
     for name, digits in ((m[1], m[2]) for m in _COUNTER.finditer(text)):
-        if line.cut and text.endswith(digits) and digits != "0":
+        if cut and text.endswith(digits) and digits != "0":
             continue  # the number may go on
         if name in _NEW:
             values[_NEW[name]] = int(digits)

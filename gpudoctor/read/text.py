@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable, Iterator
+from itertools import count
 
 from gpudoctor.pattern import lazy
 from gpudoctor.read.section import Line
@@ -22,7 +23,8 @@ def clean(text: str) -> str:
     """Remove terminal escapes, control, direction-override and zero-width characters; tabs stay, every blank is a plain one."""
     if "\x1b" in text or "\x9b" in text:
         text = _ESCAPE.sub("", text)
-    return text if text.isascii() and text.replace("\t", "").isprintable() else _BLANK.sub(" ", _CONTROL.sub("", text))
+    # Nothing that is taken out or replaced is printable, the plain blank aside.
+    return text if text.replace("\t", "").isprintable() else _BLANK.sub(" ", _CONTROL.sub("", text))
 
 
 def encoding_of(head: bytes) -> str:
@@ -41,7 +43,7 @@ def whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
         if end:
-            yield rest + chunk[:end] if rest else chunk[:end]
+            yield b"".join((rest, memoryview(chunk)[:end]))  # copied once
             rest = chunk[end:]
             continue
         rest += chunk
@@ -116,11 +118,13 @@ def lines_of(chunks: Iterable[bytes], passing: Passing | None = None) -> Iterato
         if rest:
             chunk, rest = rest + chunk, b""
         if passing is None:
-            raw = chunk.split(b"\n")
-            raw.pop()
-            for place, line in enumerate(raw, 1):
-                yield from _whole(number + place, line)
-            number += len(raw)
+            if len(chunk) <= MAX_LINE and _is_plain(chunk):
+                # Most outputs: asked once of all lines what is else asked of each.
+                yield from map(Line, count(number + 1), chunk.decode("ascii").split("\n")[:-1])
+            else:
+                for place, line in enumerate(chunk.split(b"\n")[:-1], 1):
+                    yield from _whole(number + place, line)
+            number += chunk.count(b"\n")
         else:
             for place, line in _shown(chunk, passing):
                 yield from _whole(number + place, line)
@@ -131,6 +135,11 @@ def lines_of(chunks: Iterable[bytes], passing: Passing | None = None) -> Iterato
             yield from _whole(number + 1, part)
         text = _decoded(last)
         yield Line(number + 1, clean(text[: _room(text)]), True)
+
+
+def _is_plain(chunk: bytes) -> bool:
+    """Is there nothing in it to decode, to remove or to break a line at but line feeds?"""
+    return chunk.isascii() and chunk.translate(None, b"\t\n").decode("ascii").isprintable()
 
 
 def _shown(chunk: bytes, passing: Passing) -> Iterator[tuple[int, bytes]]:

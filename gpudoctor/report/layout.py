@@ -30,7 +30,7 @@ class Style(KeyedRecord):
 
     def plain(self, text: str) -> str:
         """Free of control characters, and of what the locale cannot show."""
-        text = clean(text)
+        text = _GLUE.join(map(clean, text.split(_GLUE)))
         if not self.unicode:
             for glyph, word in _ASCII.items():
                 text = text.replace(glyph, word)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpudoctor.read.text import MAX_JSON, MAX_LINE, Passing, clean, encoding_of, label_of, lines_of, strip_prefixes
 
@@ -50,6 +52,19 @@ def test_encoding_of_short_and_binary_heads():
 def test_undecodable_bytes_are_replaced_and_nothing_raises():
     assert texts(b"ok \xff\xfe\x80 end\n") == ["ok \ufffd\ufffd\ufffd end"]
     assert len(texts(bytes(range(256)) * 40)) > 1
+
+
+@given(st.lists(st.text(st.sampled_from("ab \t\r\x7f\x1b[0m:"), max_size=8), max_size=6))
+def test_plain_ascii_is_read_at_once_as_it_is_line_by_line(lines):
+    raw = "".join(f"{line}\n" for line in lines).encode()
+    by_line = list(lines_of([raw + "é\n".encode()]))  # one letter beyond ASCII, and every line is looked at by itself
+    assert list(lines_of([raw])) == by_line[:-1]
+    assert by_line[-1].text == "é"
+
+
+@given(st.text(max_size=20))
+def test_what_is_printable_holds_nothing_to_clean(text):
+    assert clean(text) == clean(text + "\u2060")
 
 
 @pytest.mark.parametrize(
