@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from gpudoctor.policy.model import Policy
 
 TOML = "policy"
+MOST_BYTES = 1 << 20  # of a policy
+POLICY_WAIT_S = 5.0  # for one that comes through a pipe: `--policy <(make-policy)`
 MEASURE_S = 300.0  # the deadline with a measurement; without one it is a check's
 
 
@@ -102,6 +104,7 @@ def _shipped() -> list[str]:
 
 def _policy(path: str, plugins: Plugins) -> Policy:
     from gpudoctor.policy.load import PolicyError, load
+    from gpudoctor.probe.process import allowed
 
     if os.sep not in path and not os.path.exists(path) and path in _shipped():
         from gpudoctor import shipped
@@ -109,16 +112,27 @@ def _policy(path: str, plugins: Plugins) -> Policy:
         text = shipped.text(f"policies/{path}.toml")
     else:
         try:
-            with open(path, encoding="utf-8") as stream:
-                text = stream.read(1 << 20)
+            text = _text(path)
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or error
             known = "" if os.path.exists(path) else f" (shipped are {', '.join(_shipped())})"
             raise click.UsageError(f"--policy {path}: {reason}{known}") from error
     try:
-        return load(text, path, [c.slug for c in plugins.causes])
+        return load(text, path, [c.slug for c in plugins.causes], allowed)
     except PolicyError as error:
         raise click.ClickException(f"the policy has mistakes\n{error}") from error
+
+
+def _text(path: str) -> str:
+    """The whole file: of one that was cut, the rules behind the cut would be lost."""
+    from gpudoctor.read.pipe import whole
+
+    raw = whole(path, MOST_BYTES + 1, POLICY_WAIT_S)
+    if len(raw) > MOST_BYTES:
+        raise click.UsageError(f"--policy {path}: larger than {MOST_BYTES >> 10} KiB")
+    if not raw.strip():
+        raise click.UsageError(f"--policy {path}: is empty, and would let every node pass")
+    return raw.decode("utf-8-sig").replace("\r\n", "\n")
 
 
 def _learn(gate: Gate, tomls: list[OutputFile]) -> int:

@@ -50,6 +50,7 @@ class Gate:
     def look(self) -> None:
         from gpudoctor.cli.look import look
         from gpudoctor.facts.gpu import Gpus
+        from gpudoctor.facts.pci import PciTree
         from gpudoctor.facts.system import Grant
         from gpudoctor.policy.allocation import allocation
 
@@ -60,7 +61,8 @@ class Gate:
         variable = next((name for name in JOB_GPUS if os.environ.get(name)), "SLURM_JOB_GPUS")
         grant = store.get(Grant) if store is not None else None
         words = os.environ.get(variable) or (grant.entry.slurm_gpus if grant is not None else None)
-        self.given = allocation(words, store.get(Gpus) if store is not None else None, variable)
+        gpus, tree = (store.get(Gpus), store.get(PciTree)) if store is not None else (None, None)
+        self.given = allocation(words, gpus, variable, tree)
 
     def judge(self) -> None:
         from gpudoctor.judge import judge
@@ -106,7 +108,25 @@ class Gate:
             self.notes.append("nothing was measured: the check alone did not pass")
             self.judge()
             return False
+        if asked is None and self._alone():
+            self.notes.append("nothing was measured: between GPUs there is nothing to, with one GPU here")
+            self.judge()
+            return False
         return True
+
+    def _alone(self) -> bool:
+        """One GPU, of which the policy asks for nothing but what several reach together."""
+        from gpudoctor.facts.gpu import Gpus
+
+        store = self.intake.stores[0] if self.intake.stores else None
+        gpus = store.get(Gpus) if store is not None else None
+        rules = self.policy.measured if self.policy is not None else None
+        if gpus is None or rules is None or rules.gpus != "all" or rules.host_copies or self._load_wanted():
+            return False
+        return sum(self.given.has(g.index) for g in gpus.listed) == 1
+
+    def _load_wanted(self) -> bool:
+        return self.policy is not None and self.policy.pcie is not None and self.policy.pcie.generation is not None
 
     def measure(self, python: str | None, nccl_tests: str | None) -> None:
         from gpudoctor.bandwidth.guard import room
@@ -119,12 +139,11 @@ class Gate:
         from gpudoctor.record import replace
 
         rules = (self.policy.measured if self.policy is not None else None) or MeasuredRules(host_copies=True)
-        busy = self.policy is not None and self.policy.pcie is not None and self.policy.pcie.generation is not None
         options = Options(
             gpus=self._gpus(rules.gpus),
             collective=rules.collective,
             bisect=False,
-            host_copies=rules.host_copies or busy,
+            host_copies=rules.host_copies or self._load_wanted(),
             python=python,
             nccl_tests=nccl_tests,
         )

@@ -159,8 +159,9 @@ class _Clock:
         for chunk in chunks():
             if self._late():
                 return
-            self.progress.read(len(chunk))
-            yield chunk
+            if chunk:
+                self.progress.read(len(chunk))
+                yield chunk
 
     def _late(self) -> bool:
         self.over = self.over or time.monotonic() > self.until

@@ -8,6 +8,7 @@ from gpudoctor.facts.gpu import Driver, Gpu, Gpus
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Settings
 from gpudoctor.facts.topology import PATHS, Nics, NvLinks, Pair, Pairs
+from gpudoctor.policy.node import Node, node
 from gpudoctor.read.text import clean
 
 SHARE = 0.85  # of what was measured: the share under which busbw-low warns
@@ -17,7 +18,9 @@ _FORBIDDEN = ("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1")
 
 def learn(store: FactStore, when: str) -> str:
     """TOML that this node meets. What could not be read is left out."""
-    gpus = [g for g in store.get(Gpus) or () if g.index is not None]
+    known = store.get(Gpus)
+    gpus = [g for g in known or () if g.index is not None]
+    whole = node(store, known) if known is not None else Node()
     blocks = [
         [
             f"# Learned from {_plain(store.host or 'a node')} on {when} by gpudoctor gate --learn.",
@@ -26,11 +29,11 @@ def learn(store: FactStore, when: str) -> str:
             f"name = {_text(_title(gpus))}",
             'on_unknown = "hold"',
         ],
-        _gpus(gpus),
-        *_pairs(store.get(Pairs)),
+        _gpus(gpus, whole),
+        *_pairs(store.get(Pairs), whole),
         _pcie(gpus),
         _nvlink(gpus, store.get(NvLinks)),
-        _numa(gpus),
+        _numa(gpus) if not whole.hidden else [],
         _nics(gpus, store.get(Nics)),
         _driver(store.get(Driver)),
         _environment(store.get(Settings)),
@@ -57,18 +60,20 @@ def _title(gpus: list[Gpu]) -> str:
     return f"{len(gpus)} x {names[0]}" if len(names) == 1 else f"{len(gpus)} GPUs"
 
 
-def _gpus(gpus: list[Gpu]) -> list[str]:
+def _gpus(gpus: list[Gpu], whole: Node) -> list[str]:
     names = list(dict.fromkeys(g.name for g in gpus if g.name))
-    return ["[gpus]", f"count = {len(gpus)}", *([f"model = {_texts(names)}"] if names else [])] if gpus else []
+    return ["[gpus]", f"count = {whole.here + whole.hidden}", *([f"model = {_texts(names)}"] if names else [])] if gpus else []
 
 
-def _pairs(pairs: Pairs | None) -> list[list[str]]:
+def _pairs(pairs: Pairs | None, whole: Node) -> list[list[str]]:
     known = [p for p in pairs or () if p.path is not None and not p.pcie_only]
     kinds: dict[tuple[str, int], list[Pair]] = {}
     for pair in known:
         kinds.setdefault((str(pair.path), pair.nvlinks or 0), []).append(pair)
     if len(kinds) == 1:
         return [["[pairs]", *_path(*next(iter(kinds)))]]
+    if whole.hidden:
+        return []  # this container's numbers are not the node's
     return [
         ["[[pair]]", f"of = {_texts([f'{p.a}-{p.b}' for p in same])}", *_path(path, links)]
         for (path, links), same in sorted(kinds.items(), key=lambda k: PATHS.index(k[0][0]))

@@ -11,7 +11,7 @@ from typing import Any
 from gpudoctor.facts.topology import PATHS
 from gpudoctor.policy import units
 from gpudoctor.policy.lines import Path, line_of, places
-from gpudoctor.policy.model import MeasuredRules, Policy
+from gpudoctor.policy.model import EnvironmentRules, FindingRules, MeasuredRules, PairRules, Policy
 from gpudoctor.policy.schema import NAMES, SECTIONS, TOP, Key, Section
 from gpudoctor.read.text import clean
 from gpudoctor.record import replace
@@ -40,8 +40,11 @@ class _Wrong(Exception):
     """One value that cannot be."""
 
 
-def load(text: str, source: str, slugs: Collection[str]) -> Policy:
-    """source: the file, for messages. slugs: of the catalogue, which the policy may name. Raises PolicyError."""
+def load(text: str, source: str, slugs: Collection[str], taken: Callable[[str], bool] = lambda name: True) -> Policy:
+    """source: the file, for messages. slugs: of the catalogue, which the policy may name. taken: is this variable read at all?
+
+    Raises PolicyError.
+    """
     try:
         tree = tomllib.loads(text)
     except RecursionError:
@@ -51,12 +54,17 @@ def load(text: str, source: str, slugs: Collection[str]) -> Policy:
         words = _AT.sub("", str(error)).strip()
         line = int(at[1]) if at and at[1] else text.count("\n") + 1 if at else None
         raise PolicyError(source, [(line, f"no TOML: {words}")]) from error
-    return _Loader(tree, text, source, slugs).policy()
+    except ValueError:
+        raise PolicyError(source, [(None, "no TOML that can be read: a number of thousands of digits")]) from None
+    return _Loader(tree, text, source, slugs, taken).policy()
 
 
 class _Loader:
-    def __init__(self, tree: Mapping[str, Any], text: str, source: str, slugs: Collection[str]) -> None:
+    def __init__(
+        self, tree: Mapping[str, Any], text: str, source: str, slugs: Collection[str], taken: Callable[[str], bool]
+    ) -> None:
         self.tree = tree
+        self.taken = taken
         self.source = source
         self.slugs = frozenset(slugs) | {"policy"}
         self.places = places(text)
@@ -71,6 +79,9 @@ class _Loader:
         for section in SECTIONS:
             if section.name in self.tree:
                 values[section.name] = self._section(section, self.tree[section.name])
+        self._pairs_named(values.get("pair") or ())
+        self._both(values.get("findings"))
+        self._taken(values.get("environment"))
         if self.mistakes:
             raise PolicyError(self.source, self.mistakes)
         values.setdefault("name", self.source.rpartition("/")[2].removesuffix(".toml"))
@@ -83,6 +94,29 @@ class _Loader:
         ):
             policy = replace(policy, measured=replace(measured, host_copies=True))
         return policy
+
+    def _pairs_named(self, tables: tuple[PairRules | None, ...]) -> None:
+        """Each pair by one [[pair]], which asks for something: what one of two asks would be lost."""
+        named: dict[str, int] = {}
+        for place, rules in enumerate(tables):
+            if rules is None:
+                continue  # said where it was read
+            if rules.path is None and rules.nvlinks is None:
+                self._say(("pair", place), f"pair[{place + 1}]: asks for nothing: it lacks path or nvlinks")
+            for pair in rules.of or ():
+                first = named.setdefault(pair, place)
+                if first != place:
+                    self._say(("pair", place, "of"), f"pair[{place + 1}].of: {pair} is in pair[{first + 1}] already")
+
+    def _both(self, rules: FindingRules | None) -> None:
+        for slug in sorted(set(rules.fail) & set(rules.warn)) if rules is not None else ():
+            self._say(("findings", "warn"), f"findings.warn: {slug} is under findings.fail too")
+
+    def _taken(self, rules: EnvironmentRules | None) -> None:
+        """A variable that is not read is never found set."""
+        for words in (rules.forbid or ()) if rules is not None else ():
+            if not self.taken(words.partition("=")[0]):
+                self._say(("environment", "forbid"), f"environment.forbid: gpudoctor does not read {words.partition('=')[0]}")
 
     def _section(self, section: Section, value: object) -> Any:
         if section.repeated:
@@ -232,6 +266,8 @@ def _paths(key: Key, value: object) -> tuple[str, ...]:
 
 
 def _numbers(key: Key, value: object) -> tuple[int, ...]:
+    if not _list(value):
+        raise _Wrong("is empty")
     return tuple(_count(Key(name=key.name, kind="count", help="", least=0), v) for v in _list(value))
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoctor.facts.gpu import Gpu, Gpus
-from gpudoctor.facts.pci import PciTree
-from gpudoctor.facts.presence import absent, comparable
 from gpudoctor.facts.store import FactStore
-from gpudoctor.facts.system import Grant, Platform
 from gpudoctor.facts.topology import Pair, Pairs
 from gpudoctor.parts import normalised
 from gpudoctor.policy import readable, rules_host, rules_links, rules_measured
 from gpudoctor.policy.allocation import Allocation
 from gpudoctor.policy.model import GpuRules, PairRules, Policy
+from gpudoctor.policy.node import Node, node
 from gpudoctor.policy.outcome import BROKEN, Outcome
 
 
@@ -27,15 +25,16 @@ def _all(policy: Policy, store: FactStore, given: Allocation, measuring: bool) -
     yield from readable.judge(policy.require_readable, store)
     gpus = store.get(Gpus)
     mine = [g for g in gpus.listed if given.has(g.index)] if gpus is not None else []
+    whole = node(store, gpus) if gpus is not None else Node()
     if policy.gpus is not None:
-        yield from _gpus(policy.gpus, store, gpus, mine)
-    yield from _pairs(policy, store, mine)
+        yield from _gpus(policy.gpus, store, gpus, mine, whole)
+    yield from _pairs(policy, store, mine, whole)
     if policy.pcie is not None:
         yield from rules_links.pcie(policy.pcie, store, mine)
     if policy.nvlink is not None:
         yield from rules_links.nvlink(policy.nvlink, store, mine)
     if policy.numa is not None:
-        yield from rules_host.numa(policy.numa, store, mine)
+        yield from rules_host.numa(policy.numa, store, mine, whole)
     if policy.nics is not None:
         yield from rules_host.nics(policy.nics, store, mine)
     if policy.driver is not None:
@@ -46,7 +45,7 @@ def _all(policy: Policy, store: FactStore, given: Allocation, measuring: bool) -
         yield from rules_measured.judge(policy.measured, store, mine)
 
 
-def _gpus(rules: GpuRules, store: FactStore, gpus: Gpus | None, mine: list[Gpu]) -> Iterator[Outcome]:
+def _gpus(rules: GpuRules, store: FactStore, gpus: Gpus | None, mine: list[Gpu], whole: Node) -> Iterator[Outcome]:
     if gpus is None or not gpus.listed:
         reason = store.why_missing(Gpus) if gpus is None else "the driver lists no GPU"
         for rule, asked in (("gpus.count", rules.count), ("gpus.model", rules.model)):
@@ -54,19 +53,14 @@ def _gpus(rules: GpuRules, store: FactStore, gpus: Gpus | None, mine: list[Gpu])
                 yield Outcome(rule=rule).unread(reason, Gpus.hint)
         return
     if rules.count is not None:
-        yield _count(rules.count, rules.severity, store, gpus)
+        yield _count(rules.count, rules.severity, gpus, whole)
     for gpu in mine if rules.model is not None else ():
         yield _model(rules, gpu)
 
 
-def _count(wanted: int, severity: str, store: FactStore, gpus: Gpus) -> Outcome:
+def _count(wanted: int, severity: str, gpus: Gpus, whole: Node) -> Outcome:
     """The node's GPUs: those the driver lists, and those it has and this container or cgroup is not given."""
-    tree, grant, platform = store.get(PciTree), store.get(Grant), store.get(Platform)
-    here = len(gpus.listed)
-    hidden = 0
-    if tree is not None and comparable(gpus, tree, store.recorded):
-        unlisted = absent(gpus, tree, grant.entry if grant else None, platform.entry if platform else None)
-        hidden = sum(not a.lost and a.device.driver == "nvidia" for a in unlisted)
+    here, hidden = whole.here, whole.hidden
     ask = Outcome(rule="gpus.count", wants=str(wanted), severity=severity)
     if not gpus.complete and here < wanted:
         return ask.unread("the list of GPUs is not whole", Gpus.hint)
@@ -91,19 +85,25 @@ def _within(words: list[str], have: list[str]) -> bool:
     return bool(words) and any(have[at : at + len(words)] == words for at in range(len(have)))
 
 
-def _pairs(policy: Policy, store: FactStore, mine: list[Gpu]) -> Iterator[Outcome]:
+def _pairs(policy: Policy, store: FactStore, mine: list[Gpu], whole: Node) -> Iterator[Outcome]:
+    """[[pair]] names pairs by the indices of the node; a path is found by those of this process."""
     special = {pair: rules for rules in policy.pair for pair in rules.of or ()}
     if policy.pairs is None and not special:
         return
     known = store.get(Pairs)
-    indices = sorted(g.index for g in mine if g.index is not None)
-    if not mine or len(indices) < len(mine):
+    placed = sorted((g.index, whole.index(g)) for g in mine if g.index is not None)
+    if not mine or len(placed) < len(mine):
         yield Outcome(rule="pairs").unread("the GPUs of the pairs are not known by index", Gpus.hint)
-    for at, low in enumerate(indices):
-        for high in indices[at + 1 :]:
-            rules = special.get(f"{low}-{high}", policy.pairs)
+    for at, (low, of_low) in enumerate(placed):
+        for high, of_high in placed[at + 1 :]:
+            rules = special.get(f"{of_low}-{of_high}", policy.pairs)
             if rules is not None:
                 yield from _pair(rules, known.of(low, high) if known is not None else None, (low, high), store)
+    for name, rules in special.items():
+        gone = next((end for end in map(int, name.split("-")) if whole.lacks(end)), None)
+        if gone is not None:
+            ask = Outcome(rule="pair.of", subject=f"pair:{name}", severity=rules.severity, wants=f"the pair {name}")
+            yield ask.judged(False, f"no GPU{gone}")
 
 
 def _pair(rules: PairRules, pair: Pair | None, ends: tuple[int, int], store: FactStore) -> Iterator[Outcome]:

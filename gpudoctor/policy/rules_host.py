@@ -11,15 +11,21 @@ from gpudoctor.facts.system import Numa, Setting, Settings
 from gpudoctor.facts.topology import PATHS, Nic, Nics
 from gpudoctor.model import Evidence
 from gpudoctor.policy.model import DriverRules, EnvironmentRules, NicRules, NumaRules
+from gpudoctor.policy.node import Node
 from gpudoctor.policy.outcome import Outcome
 
 
-def numa(rules: NumaRules, store: FactStore, gpus: list[Gpu]) -> Iterator[Outcome]:
+def numa(rules: NumaRules, store: FactStore, gpus: list[Gpu], whole: Node) -> Iterator[Outcome]:
+    """`of_gpus` goes by the indices of the node, which are not those of a container that sees some of its GPUs."""
     if not gpus:
         yield Outcome(rule="numa").unread("no GPU is listed", Numa.hint)
     wanted = dict(enumerate(rules.of_gpus or ()))
     for gpu in gpus:
-        node = wanted.get(gpu.index) if gpu.index is not None else None
+        index = whole.index(gpu)
+        node = wanted.get(index) if index is not None else None
+        if node is None and rules.of_gpus:
+            ask = Outcome(rule="numa.of_gpus", subject=gpu.subject, label=gpu.label, wants="a node for each GPU")
+            yield ask.unread("the policy names no node for it" if index is not None else "its index was not read")
         if node is None and not rules.known:
             continue
         ask = Outcome(
@@ -36,6 +42,10 @@ def numa(rules: NumaRules, store: FactStore, gpus: list[Gpu]) -> Iterator[Outcom
             yield ask.judged(False, "no node (-1)", said)
         else:
             yield ask.unread("its NUMA node was not read", "nvidia-smi topo -m")
+    for index in wanted:
+        if whole.lacks(index):
+            ask = Outcome(rule="numa.of_gpus", subject=f"gpu:{index}", severity=rules.severity, wants=f"GPU{index}")
+            yield ask.judged(False, "not in the driver's list")
 
 
 def _says_none(gpu: Gpu, store: FactStore) -> Evidence | None:
@@ -57,15 +67,29 @@ def nics(rules: NicRules, store: FactStore, gpus: list[Gpu]) -> Iterator[Outcome
         yield ask.judged(there, device if there else "not there")
     if rules.count is not None:
         yield _count(rules, chosen)
+    else:
+        yield from _any(rules, chosen)
     for nic in chosen:
         if rules.state is not None and (rules.count is None or rules.devices is not None):
             yield _state(rules, nic)
-        if rules.rate_gbps is not None and (nic.state == "active" or rules.devices is not None):
+        if rules.rate_gbps is not None and (nic.state in ("active", None) or rules.devices is not None):
             yield _rate(rules, nic)
     if rules.nearest is not None:
         names = {n.name for n in chosen} | {_name(n) for n in chosen}
         for gpu in gpus:
             yield _nearest(rules.nearest, rules.severity, gpu, known, names)
+
+
+def _any(rules: NicRules, chosen: list[Nic]) -> Iterator[Outcome]:
+    """What every port must be is met by no port at all, and yet not what was meant."""
+    if rules.devices is not None or rules.state is None and rules.rate_gbps is None:
+        return
+    if not chosen:
+        rule = "nics.state" if rules.state is not None else "nics.rate"
+        yield Outcome(rule=rule, severity=rules.severity, wants="an adapter").judged(False, "none")
+    elif rules.state is None and all(n.state not in ("active", None) for n in chosen):
+        ask = Outcome(rule="nics.rate", severity=rules.severity, wants=f"{rules.rate_gbps:g} Gb/s")
+        yield ask.judged(False, "no active port", *[n.at("state") for n in chosen[:8]])
 
 
 def _name(nic: Nic) -> str:
@@ -132,13 +156,18 @@ def driver(rules: DriverRules, store: FactStore) -> Iterator[Outcome]:
             yield ask.unread("the version was not read", Driver.hint)
             continue
         # The newest version counts in as many numbers as it is given: 580 takes 580.65.06.
-        fits = numbers[: len(asked)] <= asked if upper else numbers >= asked
+        # For the oldest 12.4.0 is 12.4.
+        fits = numbers[: len(asked)] <= asked if upper else _padded(numbers, asked) >= asked
         yield ask.judged(fits, have, found.entry.at(field))
 
 
 def _numbers(version: str | None) -> tuple[int, ...]:
     parts = (version or "").split(".")
     return tuple(int(p) for p in parts) if all(p.isdigit() for p in parts) else ()
+
+
+def _padded(numbers: tuple[int, ...], like: tuple[int, ...]) -> tuple[int, ...]:
+    return numbers + (0,) * (len(like) - len(numbers))
 
 
 def environment(rules: EnvironmentRules, store: FactStore) -> Iterator[Outcome]:

@@ -6,7 +6,7 @@ import re
 
 from gpudoctor.record import Record
 
-_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(\S.*?)?\s*")
+_TEXT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(\S.*?)?\s*")
 
 
 class Quantity(Record):

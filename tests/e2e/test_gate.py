@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -247,3 +248,30 @@ def test_what_cannot_be_measured_is_not_known(tmp_path: Path) -> None:
 
 def test_the_catalogue_has_what_the_gate_says() -> None:
     assert b"GD901" in gpudoctor("explain", "policy").stdout and b"GD901" in gpudoctor("checks").stdout
+
+
+def test_a_policy_is_read_whole_or_refused(tmp_path: Path) -> None:
+    """Of one that was cut, or came to nothing on its way here, no rule would hold the node back."""
+    long = tmp_path / "long.toml"
+    long.write_text("#" + (1 << 20) * "x" + "\n[gpus]\ncount = 99\n")
+    empty = tmp_path / "empty.toml"
+    empty.write_text("\n")
+    pipe = tmp_path / "pipe.toml"
+    os.mkfifo(pipe)
+    for path, words in ((long, b"larger than 1024 KiB"), (empty, b"is empty"), (pipe, b"a pipe that was not closed")):
+        done = gate(WELL, "--policy", str(path), "--no-bandwidth")
+        assert (done.returncode, done.stdout) == (2, b"") and words in done.stderr
+    marked = tmp_path / "marked.toml"
+    marked.write_bytes(b"\xef\xbb\xbf[gpus]\r\ncount = 9\r\n")  # as an editor of Windows writes it
+    assert gate(WELL, "--policy", str(marked)).returncode == 1
+
+
+def test_one_gpu_has_nothing_to_reach_with_others(policy: Any) -> None:
+    assert gate("h100-pod-one-of-eight", "--policy", policy('[measured]\nmin_busbw = "280 GB/s"')).returncode == 0
+    asked = gate("h100-pod-one-of-eight", "--policy", policy('[measured]\ngpus = 8\nmin_busbw = "280 GB/s"'))
+    assert asked.returncode == 3 and "8 GPUs were asked for" in line(asked)
+
+
+def test_an_allocation_that_cannot_be_read_is_not_known() -> None:
+    done = gate(WELL, env={"SLURM_JOB_GPUS": "gpu:2"})
+    assert done.returncode == 3 and "gpu:2 is neither a GPU's number nor its UUID" in line(done)

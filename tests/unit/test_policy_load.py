@@ -138,6 +138,15 @@ def test_one_word_of_a_path_stands_for_all_nearer() -> None:
         ("[pair]\nof = '0-1'", "policy.toml:1: pair: is a list of tables, each headed [[pair]]"),
         ('[[pair]]\nof = "1-0"', 'policy.toml:2: pair[1].of: \'1-0\' is no pair: write "0-1", the lower index first'),
         ('[[pair]]\npath = "NVL"', "policy.toml:1: pair[1]: lacks of"),
+        ('[[pair]]\nof = "0-1"', "policy.toml:1: pair[1]: asks for nothing: it lacks path or nvlinks"),
+        (
+            '[[pair]]\nof = "0-1"\npath = "NVL"\n[[pair]]\nof = ["2-3", "0-1"]\nnvlinks = 4',
+            "policy.toml:5: pair[2].of: 0-1 is in pair[1] already",
+        ),
+        ('[findings]\nfail = ["acs", "aspm"]\nwarn = ["acs"]', "policy.toml:3: findings.warn: acs is under findings.fail too"),
+        ("[numa]\nof_gpus = []", "policy.toml:2: numa.of_gpus: is empty"),
+        ("[gpus]\ncount = " + 5000 * "9", "policy.toml: no TOML that can be read: a number of thousands of digits"),
+        ('[measured]\nmin_busbw = "\u0663 GB/s"', "policy.toml:2: measured.min_busbw: '\u0663 GB/s' is no amount: write it like \"280 GB/s\""),
         ('[pairs]\npath = "NV18"', "policy.toml:2: pairs.path: 'NV18' is none of NVL, PIX, PXB, PHB, NODE, SYS; "
          'NV18 is path = "NVL" with nvlinks = 18'),
         ('[measured]\nmin_busbw = "330"', 'policy.toml:2: measured.min_busbw: \'330\' has no unit: write "330 GB/s"'),
@@ -258,3 +267,12 @@ def test_every_key_is_documented() -> None:
         for key in section.keys:
             assert f"`{key.name}`" in page, f"{section.name}.{key.name}"
     assert all(f"`{key.name}`" in page for key in TOP) and all(f"`{name}`" in page for name in READABLE)
+
+
+def test_a_variable_that_is_not_read_cannot_be_forbidden() -> None:
+    from gpudoctor.probe.process import allowed
+
+    text = '[environment]\nforbid = ["NCCL_P2P_DISABLE=1", "CUDA_VISIBLE_DEVICES", "HOME=/root"]'
+    with pytest.raises(PolicyError) as caught:
+        load(text, "policy.toml", SLUGS, allowed)
+    assert str(caught.value) == "policy.toml:2: environment.forbid: gpudoctor does not read HOME"

@@ -85,6 +85,9 @@ TWO = Gpus((gpu(0), gpu(1)))
         ("[driver]\nmin = '550.54.15'", Driver(DriverEntry(version="550.90.07", origin=HERE)), MET),
         ("[driver]\nmin = '550.54.15'", Driver(DriverEntry(version="550.54.14", origin=HERE)), BROKEN),
         ("[driver]\nmin = '550'", Driver(DriverEntry(version="1000.1", origin=HERE)), MET),
+        ("[driver]\nmin = '550.54.0'", Driver(DriverEntry(version="550.54", origin=HERE)), MET),
+        ("[driver]\nmin = '550.54.1'", Driver(DriverEntry(version="550.54", origin=HERE)), BROKEN),
+        ("[driver]\ncuda_min = '12.4.0'", Driver(DriverEntry(cuda_version="12.4", origin=HERE)), MET),
         ("[driver]\nmax = '580'", Driver(DriverEntry(version="580.65.06", origin=HERE)), MET),
         ("[driver]\nmax = '580'", Driver(DriverEntry(version="590.1", origin=HERE)), BROKEN),
         ("[driver]\ncuda_min = '12.4'", Driver(DriverEntry(cuda_version="12.10", origin=HERE)), MET),
@@ -215,7 +218,12 @@ def nics(*states: str | None, rate: float | None = 400.0) -> Nics:
         ("[nics]\ndevices = 'mlx5_7'", nics("active"), [BROKEN]),
         ("[nics]\nrate = '400 Gb/s'", nics("active", rate=200.0), [BROKEN]),
         ("[nics]\nrate = '400 Gb/s'", nics("active", rate=None), [UNKNOWN]),
-        ("[nics]\nrate = '400 Gb/s'", nics("down", rate=10.0), []),
+        ("[nics]\nrate = '400 Gb/s'", nics("active", "down", rate=400.0), [MET]),
+        ("[nics]\nrate = '400 Gb/s'", nics("down", rate=10.0), [BROKEN]),
+        ("[nics]\nrate = '400 Gb/s'", nics(None, rate=None), [UNKNOWN]),
+        ("[nics]\nrate = '400 Gb/s'", Nics((), states_read=True), [BROKEN]),
+        ("[nics]\nstate = 'active'\nrate = '400 Gb/s'", Nics((), states_read=True), [BROKEN]),
+        ("[nics]\nnearest = 'PXB'\nseverity = 'warning'", nics("active"), [MET]),
         ("[nics]\nnearest = 'PXB'", nics("active"), [MET]),
         ("[nics]\nnearest = 'PIX'", nics("active"), [BROKEN]),
         ("[nics]\nnearest = 'PIX'", Nics(()), [BROKEN]),
@@ -368,6 +376,73 @@ def test_gpus_hidden_from_a_container_count() -> None:
     grant = Grant(GrantEntry(device_nodes=(0, 1), origin=HERE))
     (said,) = judged("[gpus]\ncount = 4", replace(TWO, attached=2), tree, grant).values()
     assert (said.status, said.seen) == (MET, "2 and 2 hidden from here")
+
+
+def in_container(*, first: int, last: int) -> tuple[Any, ...]:
+    """Of four GPUs of one node these, which a container numbers from 0."""
+    seen = Gpus(
+        tuple(gpu(at, bdf=f"0000:4{n}:00.0", numa_node=n // 2) for at, n in enumerate(range(first, last + 1))),
+        attached=last - first + 1,
+    )
+    tree = PciTree(
+        tuple(
+            PciDevice(bdf=f"0000:4{n}:00.0", class_code="030200", device_id="10de:2335", driver="nvidia", origin=HERE)
+            for n in range(4)
+        ),
+        complete=True,
+    )
+    return seen, tree, Grant(GrantEntry(device_nodes=tuple(range(first, last + 1)), origin=HERE))
+
+
+def test_a_container_is_judged_by_the_numbers_of_the_node() -> None:
+    text = "[numa]\nof_gpus = [0, 0, 1, 1]"
+    for first, last in ((0, 1), (2, 3), (3, 3)):
+        assert set(statuses(text, *in_container(first=first, last=last))) == {MET}
+    assert statuses("[numa]\nof_gpus = [1, 1, 0, 0]", *in_container(first=3, last=3)) == [BROKEN]
+    text = "[pairs]\npath = 'NVL'\n[[pair]]\nof = '0-1'\npath = ['SYS']"
+    assert statuses(text, *in_container(first=0, last=1), pairs(2)) == [BROKEN]
+    assert statuses(text, *in_container(first=2, last=3), pairs(2)) == [MET]
+
+
+def test_what_the_policy_names_and_the_node_has_not_is_no_pass() -> None:
+    assert statuses("[numa]\nof_gpus = [0, 0, 1]", TWO) == [MET, MET, BROKEN]
+    assert statuses("[numa]\nof_gpus = [0, 0, 1, 1, 2]", *in_container(first=0, last=1)) == [MET, MET, BROKEN]
+    assert statuses("[numa]\nof_gpus = [0]", TWO) == [MET, UNKNOWN], "a GPU that the policy forgets is not judged by it"
+    text = "[[pair]]\nof = ['0-1', '1-2']\npath = 'NVL'"
+    assert statuses(text, TWO, pairs(2)) == [MET, BROKEN] and statuses(text, Gpus((gpu(0), gpu(1), gpu(2))), pairs(3)) == [MET, MET]
+    four = Gpus(tuple(gpu(n) for n in range(4)))
+    assert statuses("[[pair]]\nof = '2-3'\npath = 'NVL'", four, pairs(4), given=allocation("0,1", four)) == []
+    assert statuses("[[pair]]\nof = '0-2'\npath = 'NVL'", *in_container(first=0, last=1), pairs(2)) == [], "GPU2 is hidden"
+
+
+def test_an_allocation_that_names_no_gpus_is_not_known() -> None:
+    four = Gpus(tuple(gpu(n) for n in range(4)))
+    for words in ("garbage", "0,5-3", "0 1", "gpu:2", "0-99999", "MIG-1", "2(IDX:0)"):
+        given = allocation(words, four)
+        assert given.ours is None and [o.status for o in given.outcomes] == [UNKNOWN], words
+    for words in (" ", ",", "a,b,c,d"):
+        assert (allocation(words, four).ours, allocation(words, four).outcomes) == (None, ())
+    long = Gpus(tuple(gpu(n, uuid=f"GPU-{n}1234567-89ab-cdef-0123-456789abcdef") for n in range(4)))
+    assert allocation("GPU-21234567", long).ours == {2}, "CUDA takes the beginning of a UUID for the whole"
+    assert allocation("GPU-deadbeef-89ab-cdef-0123-456789abcdef", long).absent != ()
+
+
+def test_a_lost_gpu_may_have_shifted_the_numbers() -> None:
+    three, tree, _ = in_container(first=1, last=3)  # 0000:40 does not answer, and the others are numbered from 0
+    lost = CheckResult("GD103", "gpu-missing", FOUND, None, (finding("gpu-missing", ERROR, "gpu:0000:40:00.0"),))
+    assert weigh((lost,), None, allocation("0,1", three, tree=tree), (), TODAY).results[0].findings
+    with_gap = Gpus(tuple(gpu(n) for n in (1, 2, 3)))
+    assert not weigh((lost,), None, allocation("1,2", with_gap, tree=tree), (), TODAY).results[0].findings
+    behind = Gpus(tuple(gpu(n) for n in (0, 1, 2)))
+    last = CheckResult("GD103", "gpu-missing", FOUND, None, (finding("gpu-missing", ERROR, "gpu:0000:43:00.0"),))
+    assert not weigh((last,), None, allocation("0,1", behind, tree=tree), (), TODAY).results[0].findings
+
+
+def test_a_container_teaches_what_the_node_is() -> None:
+    facts = in_container(first=2, last=3)
+    text = learn(FactStore("node07", (*facts, pairs(2)), recorded=False), "2027-01-15")
+    assert "count = 4" in text and "of_gpus" not in text
+    assert set(statuses(text, *facts, pairs(2))) == {MET}
 
 
 # --- what findings count for
