@@ -1,4 +1,4 @@
-"""What `--from` takes: a snapshot directory or its .tar.gz, a folder, any text file, or standard input."""
+"""What `--from` takes: a snapshot directory or its .tar.gz, a folder, any text file, a pipe, or standard input."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from gpudoctor.facts.base import Loss
+from gpudoctor.read import pipe
 from gpudoctor.read.text import clean
 from gpudoctor.record import KeyedRecord
 
@@ -49,9 +50,15 @@ Source = Document | Folder | Loss
 
 
 def open_path(path: str) -> Iterator[Source]:
-    """Everything one `--from` argument holds. Raises Unreadable when the path itself cannot be opened."""
+    """Everything one `--from` argument holds. Raises Unreadable when the path itself cannot be opened.
+
+    Of what comes through a pipe some chunks are empty: nothing came for a while.
+    """
     if path == "-":
-        yield Document(name="standard input", chunks=lambda: _chunks(sys.stdin.buffer))
+        yield Document(name="standard input", chunks=_standard_input)
+        return
+    if pipe.is_pipe(path):
+        yield Document(name=path, chunks=lambda: pipe.chunks(path))
         return
     if os.path.isdir(path):
         yield from _directory(path)
@@ -77,6 +84,14 @@ def open_path(path: str) -> Iterator[Source]:
             yield Loss(path, "compressed with zstd, which nothing here can unpack: install zstd or the Python package zstandard")
     else:
         yield Document(name=path, chunks=lambda: _file(path))
+
+
+def _standard_input() -> Iterator[bytes]:
+    try:
+        number = sys.stdin.fileno()
+    except (OSError, ValueError):  # closed, or no real one
+        return _chunks(sys.stdin.buffer)
+    return pipe.chunks(number)
 
 
 def _chunks(stream: object) -> Iterator[bytes]:
