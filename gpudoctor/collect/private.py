@@ -69,10 +69,26 @@ def public_program(command: str) -> str | None:
     return base if _PUBLIC.match(base) else None
 
 
+# Tokens that are known by how they begin, as their givers say: GitHub, GitLab, Hugging Face, OpenAI and its like, Slack, AWS,
+# NVIDIA, Weights & Biases, JSON Web Tokens.
+_TOKENS = (
+    *((f"gh{kind}_", rf"gh{kind}_\w{{20,}}") for kind in "pousr"),
+    ("github_pat_", r"github_pat_\w{20,}"),
+    ("glpat-", r"glpat-[\w-]{16,}"),
+    ("hf_", r"hf_[A-Za-z0-9]{20,}"),
+    ("sk-", r"sk-[\w-]{20,}"),
+    ("xox", r"xox[a-z]-[\w-]{10,}"),
+    ("AKIA", r"AKIA[0-9A-Z]{16}"),
+    ("ASIA", r"ASIA[0-9A-Z]{16}"),
+    ("nvapi-", r"nvapi-[\w-]{20,}"),
+    ("wandb_", r"wandb_v\d_\w{20,}"),
+    ("eyJ", r"eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"),
+)
+
 RULES: tuple[Rule, ...] = (
     # First: a command line may hold a home or an address, and is known by what it was before these were replaced.
     Rule("process", re.compile(r"<process_name>(?P<v>[^<]+)</process_name>"), _process, sign="<process_name>"),
-    Rule("process", re.compile(r"\bpid='?\d+'?, name=(?P<v>[^,\n]+)"), _process, sign=", name="),
+    Rule("process", re.compile(r"\bpid='?(?:\d+|<\w+>)'?, name=(?P<v>[^,\n]+)"), _process, sign=", name="),
     Rule("process", re.compile(r"\bComm: (?P<v>\S+)"), _process, sign="Comm: "),
     Rule("process", re.compile(r"\btask=(?P<v>[^,\s]+),pid="), _process, sign="task="),
     Rule("process", re.compile(r"\bKilled process \d+ \((?P<v>[^)\n]+)\)"), _process, sign="Killed process"),
@@ -101,7 +117,12 @@ RULES: tuple[Rule, ...] = (
     Rule("mail", re.compile(r"(?<![\w.+-])(?P<v>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)"), sign="@"),
     Rule("mail", re.compile(r"Linux version \S+ \((?P<v>[^()@\s]+@[^()\s]+)\)"), sign="Linux version "),  # who built the kernel, and where
     Rule("secret", re.compile(rf"(?:token|passwo?r?d|secret|api[_-]?key|credential)[\w.-]{{0,40}}{_VALUE}(?P<v>[^\s\"'&,;]+)", re.I)),
-    Rule("secret", re.compile(r"://(?P<v>[^\s/@:]+:[^\s/@]+)@"), sign="://"),
+    # A password may hold a slash or an @: what stands before the last @ of the word goes.
+    Rule("secret", re.compile(r"://(?P<v>[^\s/@:\"']*:[^\s\"']{0,400})@"), sign="://"),
+    Rule("secret", re.compile(r"(?<![\w-])--?(?:pass|passphrase|pw|pwd|auth|key)[ =](?P<v>[^\s\"'&,;]+)"), sign="-"),
+    Rule("secret", re.compile(r"\bBearer (?P<v>[\w.~+/=-]{8,})"), sign="Bearer "),
+    Rule("secret", re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?P<v>[^-]+)"), sign="PRIVATE KEY-----"),
+    *(Rule("secret", re.compile(rf"(?<![\w-])(?P<v>{shape})"), sign=sign) for sign, shape in _TOKENS),
 )
 
 # Words that are everybody's: as a name they tell nothing, and replacing them would change what an output says.
