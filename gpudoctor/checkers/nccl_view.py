@@ -23,12 +23,9 @@ class Ranks:
         self.comm = comm
         self.rank: dict[int, NcclRank] = {}
         self.proc: dict[int, NcclProc] = {}
-        own = {id(r) for r in comm.ranks}
-        for proc in comm.procs:
-            for rank in proc.ranks:
-                if rank.rank is not None and id(rank) in own:
-                    self.rank.setdefault(rank.rank, rank)
-                    self.proc.setdefault(rank.rank, proc)
+        for number, proc, rank in comm.members():
+            self.rank.setdefault(number, rank)
+            self.proc.setdefault(number, proc)
         # The same host name and the same GPU twice: two machines share the name (or the address).
         self._shared_names = _twice((p.host, r) for n, r in self.rank.items() if (p := self.proc[n]).host)
         self._shared_addresses = _twice((a, r) for n, r in self.rank.items() if (a := self.address(n)))

@@ -144,10 +144,19 @@ class NcclComm(Entry):
     failure: str | None = None
     of_process: Mapping[Process, tuple[NcclRank, ...]] = MappingProxyType({})
 
+    def members(self) -> Iterator[tuple[int, NcclProc, NcclRank]]:
+        """Every rank that the log shows, with its process."""
+        own = {id(r) for r in self.ranks}
+        for proc in self.procs:
+            # A process may have ranks in a hundred communicators. One without a number may not be the only one of its name.
+            ranks = proc.ranks if proc.pid is None or not self.of_process else self.of_process.get((proc.source, proc.host, proc.pid), ())
+            for rank in ranks:
+                if rank.rank is not None and id(rank) in own:
+                    yield rank.rank, proc, rank
+
     def by_rank(self) -> dict[int, NcclProc]:
         """The process of every rank that the log shows."""
-        own = {id(r) for r in self.ranks}
-        return {r.rank: p for p in self.procs for r in p.ranks if r.rank is not None and id(r) in own}
+        return {number: proc for number, proc, _ in self.members()}
 
     def rank_of(self, message: NcclMessage) -> int | None:
         """Which rank said this; None where the process is not known or drives several."""

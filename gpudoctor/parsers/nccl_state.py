@@ -112,7 +112,7 @@ class Comm:
             nvls_channels=channels[1],
             p2p_channels=channels[2],
             init_seconds=self.init_seconds,
-            init_parts=tuple((name.decode(), float(value)) for name, value in _PART.findall(self.init_said)),
+            init_parts=tuple([(name.decode(), float(value)) for name, value in _PART.findall(self.init_said)]),
             graphs=tuple(self.graphs[k] for k in sorted(self.graphs)),
             nvls=self.nvls,
             order=self.order,
