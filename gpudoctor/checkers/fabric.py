@@ -52,8 +52,12 @@ class Fabric(BaseChecker):
         uptime = platform.entry.uptime_s if platform is not None else None
         young = uptime is not None and uptime < SETTLE.value
         outside = platform is not None and (platform.entry.vm is True or platform.entry.container is not None)
+        told: set[str] = set()
         for gpu in gpus:
-            yield from _gpu(gpu, young)
+            for finding in _gpu(gpu, young):
+                if finding.message not in told:  # GPUs that an excerpt does not name would say it once each
+                    told.add(finding.message)
+                    yield finding
         manager, driver = facts.get(FabricManager), facts.get(Driver)
         entry = manager.entry if manager is not None else None
         said = False

@@ -196,6 +196,8 @@ def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessa
     evidence += [m.at("text") for m in same if m is not first][:3]
     evidence += [m.at("text") for m in echoes][:3]
     steps = _COMMANDS.get(slug, ())
+    if first.family == "fabric-not-ready":
+        steps = steps[:-1]  # no CUDA program starts then, with NVLS or without
     if known is not None:
         steps = (Step(known.remedy), *steps)
     return Finding(

@@ -54,6 +54,8 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
                     line, "Flags: … hypervisor" if "hypervisor" in value.split() else "Flags without hypervisor"
                 ),
             )
+    if cpu.keys() == {"architecture"} and not (nodes or vm):
+        return  # the lists of packages, containers and nodes have such a line too
     if not (cpu or nodes or vm):
         raise Unparsable(f"{section.source}: no line of lscpu could be read")
     if cpu:

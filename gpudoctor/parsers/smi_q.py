@@ -21,7 +21,8 @@ from gpudoctor.read.section import Line, Section, Unparsable
 _GPU = re.compile(r"^\s*GPU ((?:[0-9A-Fa-f]{4,8}:)[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
 _LEAF = re.compile(r"^\s*(?P<key>[^\s:][^:]{0,80}?)\s*:(?:\s+(?P<value>.*?))?\s*$")
 _ELIDED = re.compile(r"^\s*(?:\[\s*)?\.{3,}(?:\s*\])?\s*$|^\s*\[?\u2026\]?\s*$")
-_QUOTED = re.compile(r"^\s*(?:Remapped Rows|Retired Pages|GPU Link Info)\s*$")  # begins an excerpt, or is a heading in prose
+_SECTIONS = frozenset(("remapped rows", "retired pages", "gpu link info", "fabric"))
+_QUOTED = re.compile(r"^\s*(?:Remapped Rows|Retired Pages|GPU Link Info|Fabric)\s*$")  # begins an excerpt, or is a heading in prose
 _TOP = re.compile(r"^\s*(?:=+NVSMI LOG=+|(?:Timestamp|Driver Version|CUDA Version|Attached GPUs)\b)", re.I)
 _HOST = {"driver version": "version", "cuda version": "cuda_version", "attached gpus": "attached"}
 _MIG = "mig device"
@@ -51,6 +52,7 @@ class _Reader:
         self.elided: Line | None = None
         self._stack: list[tuple[int, str]] = []  # open headings with their indentation
         self._flat = _lost_indentation(section)
+        self._quoted: set[str] = set()  # headings of a GPU that is not named
 
     def feed(self, line: Line) -> None:
         text = line.text.expandtabs(8)
@@ -68,7 +70,7 @@ class _Reader:
         indent = len(text) - len(text.lstrip())
         if leaf is None or not leaf["value"]:
             if not line.cut:  # an unfinished line may be a leaf whose colon is not there yet
-                self._heading((leaf["key"] if leaf else text.strip()).lower(), indent)
+                self._heading((leaf["key"] if leaf else text.strip()).lower(), indent, line)
         elif leaf["key"].lower() in _HOST or not self.gpus and not self._unnamed(leaf["key"].lower(), line):
             self._host_value(leaf["key"].lower(), leaf["value"], line)
         else:
@@ -85,11 +87,16 @@ class _Reader:
     def _in_mig(self) -> bool:
         return any(name.startswith(_MIG) for _, name in self._stack)
 
-    def _heading(self, name: str, indent: int) -> None:
+    def _heading(self, name: str, indent: int, line: Line) -> None:
         if self._flat and self._in_mig and not name.startswith(_MIG):
             return  # a MIG device repeats the headings of its GPU
         level = _DEPTHS.get(name, 1) if self._flat else indent
         self._leave(level)
+        if name in self._quoted and self.gpus and "bdf" not in self.gpus[-1].values:
+            self._quoted.clear()  # `grep -A 3 Fabric`: the next of several that are not named
+            self.gpus.append(GpuReadings(None, self.section.at(line)))
+        if name in _SECTIONS:
+            self._quoted.add(name)
         self._stack.append((level, name))
 
     def _leave(self, level: int) -> None:

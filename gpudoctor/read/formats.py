@@ -104,13 +104,13 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "smi-q",
-        ("NVSMI LOG", "Attached GPUs", "Driver Version", "GPU 0", "Remapped Rows", "Retired Pages", "GPU Link Info"),
+        ("NVSMI LOG", "Attached GPUs", "Driver Version", "GPU 0", "Remapped Rows", "Retired Pages", "GPU Link Info", "Fabric"),
         r"^\s*=+NVSMI LOG=+|^\s*Attached GPUs\s+:|^\s*Driver Version\s+: \d|^\s*GPU [0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s*$"
         # Headings from which authors quote a GPU's values without its name.
-        r"|^\s*(?:Remapped Rows|Retired Pages|GPU Link Info)\s*$",
+        r"|^\s*(?:Remapped Rows|Retired Pages|GPU Link Info|Fabric)\s*$",
         # A leaf has a space before its colon (lspci's and lscpu's lines have none), a heading has no colon at all.
         r"^\s*[\w(][^|:]{0,80}\s:(?:\s|$)|^\s*GPU [0-9A-Fa-f]{4,8}:|^(?!\s*(?:GPU|NIC)\d)\s+[A-Za-z][^|:<]{0,60}$|^\s*\[?\s?\.{3}"
-        r"|^\s*(?:Remapped Rows|Retired Pages|GPU Link Info)\s*$",
+        r"|^\s*(?:Remapped Rows|Retired Pages|GPU Link Info|Fabric)\s*$",
         strangers=3,
         first=r"^\s*=+NVSMI LOG=+",
         joins=False,

@@ -12,7 +12,7 @@ from gpudoctor.facts.topology import Nics
 from gpudoctor.parsers import nccl_conf
 from gpudoctor.read.section import Unparsable
 from gpudoctor.record import replace
-from tests.support import FIXTURES, parse, recognise, section
+from tests.support import FIXTURES, parse, recognise, report, section
 
 OUTPUTS = FIXTURES / "outputs"
 
@@ -43,6 +43,13 @@ def test_lscpu_of_two_sockets_indented():
     assert [(n.id, n.cpus) for n in got.get(Numa)] == [(0, "0-31,64-95"), (1, "32-63,96-127")]
     # The flags are all there and `hypervisor` is not among them; `Virtualization: AMD-V` is a feature of bare metal.
     assert (got.get(Platform).entry.vm, got.get(Platform).entry.hypervisor) == (False, None)
+
+
+@pytest.mark.parametrize("around", ["Package: cuda\n{}Version: 12.4\n", "   Static hostname: node07\n      {}\n", " OSType: linux\n {} CPUs: 64\n"])
+def test_other_tools_name_the_architecture_too(around: str) -> None:
+    line = "Architecture: x86_64\n"
+    assert report("check", "--from", "-", stdin=around.format(line).encode())[0] == 3
+    assert report("check", "--from", "-", stdin=f"{line}CPU(s): 64\nSocket(s): 2\n".encode())[0] == 0
 
 
 def test_shortened_flags_prove_no_bare_metal():

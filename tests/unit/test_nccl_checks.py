@@ -13,7 +13,7 @@ from gpudoctor.facts.system import Setting, Settings
 from gpudoctor.facts.topology import Pair, Pairs
 from gpudoctor.model import CannotTell, Finding
 from tests.nccl_logs import job
-from tests.support import FIXTURES, HERE, check
+from tests.support import FIXTURES, HERE, check, report
 from tests.unit.test_nccl_log import read
 
 LOGS = FIXTURES / "outputs" / "nccl-log"
@@ -248,6 +248,17 @@ def test_attempts_to_connect_are_a_fault_only_where_nothing_came_of_them() -> No
     assert say(tries)["network-error"].confidence == "possible"
     assert "network-error" not in say(tries + pair_of_ranks("P2P/CUMEM"))
     assert "network-error" not in say(tries[: len(tries) // 5])
+
+
+def test_without_the_fabric_nothing_starts_so_leaving_nvls_out_is_no_way_round() -> None:
+    def commands(text: str) -> str:
+        found = report("check", "--from", "-", stdin=text.encode())[1]["diagnoses"]
+        return " ".join(s.get("command") or "" for d in found if d["cause"] == "fabric" for s in d["remediation"])
+
+    early = commands("RuntimeError: cuda runtime error (802) : system not yet initialized at THCGeneral.cpp:50\n")
+    assert "nvidia-fabricmanager" in early and "NVLS" not in early
+    later = commands("node07:9:9 [0] transport/nvls.cc:244 NCCL WARN Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2 : CUDA error 401 'x'.\n")
+    assert "NCCL_NVLS_ENABLE=0" in later
 
 
 def test_nvls_given_up_is_a_warning_and_the_run_no_failure() -> None:

@@ -154,6 +154,25 @@ def test_an_excerpt_that_does_not_name_its_gpu(indent: str) -> None:
     assert (code, result["facts"]["gpus"], slugs(result, "warning")) == (0, [], {"ecc-remap"})
 
 
-def test_a_heading_alone_says_nothing() -> None:
-    (section,) = recognise("Remapped Rows\n\nare explained below.\n")
+@pytest.mark.parametrize("heading", ["Remapped Rows", "Fabric"])
+def test_a_heading_alone_says_nothing(heading: str) -> None:
+    (section,) = recognise(f"{heading}\n\nare explained below.\n")
     assert parse("smi-q", section.text) == []
+
+
+def test_what_grep_leaves_of_the_fabric() -> None:
+    # synthetic; `nvidia-smi -q | grep -A 2 Fabric` names no GPU
+    def registered(*states: str) -> tuple[int, set[str]]:
+        blocks = [f"    Fabric\n        State            : {s}\n        Status           : N/A\n" for s in states]
+        code, result = report("check", "--from", "-", stdin="--\n".join(blocks).encode())
+        return code, slugs(result, "error")
+
+    assert registered("Completed", "In Progress", "In Progress") == (1, {"fabric"})
+    assert registered("Completed", "Completed") == registered("N/A") == (0, set())
+
+
+def test_an_excerpt_is_of_one_gpu_however_often_a_heading_stands_below_others() -> None:
+    text = "    Retired Pages\n        Single Bit ECC : 0\n    ECC Errors\n        Volatile\n            Double Bit\n                Total : 0\n"
+    text += "        Aggregate\n            Double Bit\n                Total : 2\n"
+    (gpu,) = (g for f in parse("smi-q", text) if isinstance(f, Gpus) for g in f)
+    assert (gpu.ecc_uncorrectable_volatile, gpu.ecc_uncorrectable_aggregate) == (0, 2)
