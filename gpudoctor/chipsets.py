@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
-from typing import NamedTuple
 
 from gpudoctor import shipped
+from gpudoctor.pattern import lazy
+from gpudoctor.record import Record
 
-_PORT_NUMBER = re.compile(r" #?\d{1,2}(?: \(rev [0-9a-f]+\))?$| \(rev [0-9a-f]+\)$")
+_PORT_NUMBER = lazy(r" #?\d{1,2}(?: \(rev [0-9a-f]+\))?$| \(rev [0-9a-f]+\)$")
 
 
-class Chipset(NamedTuple):
+class Chipset(Record):
     """One range of device ids. `names` are those that only this chipset's bridges bear."""
 
     vendor: str

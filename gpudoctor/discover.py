@@ -8,12 +8,12 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.facts.base import Fact
 from gpudoctor.model import Cause
-from gpudoctor.record import KeyedRecord
+from gpudoctor.record import KeyedRecord, Record
 
 GROUP = "gpudoctor.checkers"
 _CODE = re.compile(r"^[A-Z]{2,4}\d{3,4}$")
@@ -35,7 +35,7 @@ class Plugins(KeyedRecord):
     failures: tuple[Failure, ...]
 
 
-class EntryPoint(NamedTuple):
+class EntryPoint(Record):
     """`name = module:attribute` of one installed package."""
 
     name: str
@@ -60,14 +60,18 @@ def find() -> list[EntryPoint]:
             return _by_library()
         texts = {**found, **texts}
     points = {point for text in texts.values() for point in _points(text)}
-    return sorted(points, key=lambda e: (not e.value.startswith("gpudoctor."), *e))
+    return _sorted(points)
+
+
+def _sorted(points: Iterable[EntryPoint]) -> list[EntryPoint]:
+    return sorted(points, key=lambda e: (not e.value.startswith("gpudoctor."), e.name, e.value))
 
 
 def _by_library() -> list[EntryPoint]:
     from importlib.metadata import entry_points
 
     points = {EntryPoint(e.name, e.value) for e in entry_points(group=GROUP)}
-    return sorted(points, key=lambda e: (not e.value.startswith("gpudoctor."), *e))
+    return _sorted(points)
 
 
 def _metadata(folder: str) -> Iterator[tuple[str, str]]:

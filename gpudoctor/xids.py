@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
 from gpudoctor import shipped
+from gpudoctor.record import Record
 
 SOURCE = "NVIDIA Xid catalogue (docs.nvidia.com/deploy/xid-errors) and Fabric Manager User Guide DU-09883-001"
 DATE = "2025-10-29"
 
 
-class Known(NamedTuple):
+class Known(Record):
     """family: see the head of the table. remedy: a key that checkers.xid_remedy turns into steps."""
 
     family: str

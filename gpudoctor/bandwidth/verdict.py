@@ -171,8 +171,8 @@ def _verdict(session: Session, store: FactStore, wanted: Wanted) -> Verdict | No
     """All opinions on the run; None where no collective ran."""
     if session.measured.run is None:
         return None
-    from gpudoctor.checkers.busbw import around_of
     from gpudoctor.expect.opinions import assess
+    from gpudoctor.expect.seats import around_of
 
     return assess(session.measured.run, around_of(store), wanted)[1]
 
@@ -257,9 +257,9 @@ def _baseline(session: Session, store: FactStore) -> dict[str, Any] | None:
     run = session.measured.run
     if run is None or run.failures or run.wrong or not run.completed or run.plateau_busbw_gbs is None:
         return None
-    from gpudoctor.checkers.busbw import around_of
     from gpudoctor.collect.collector import now
     from gpudoctor.expect.group import group_of
     from gpudoctor.expect.reference import to_json
+    from gpudoctor.expect.seats import around_of
 
     return to_json(run, group_of(run, around_of(store)).devices, now())

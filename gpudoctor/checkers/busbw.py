@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
-from gpudoctor.expect.group import THROUGH_HOST, Group
 from gpudoctor.expect.opinion import THRESHOLDS, Opinion, Verdict, amount
-from gpudoctor.expect.opinions import assess
-from gpudoctor.expect.seats import Around
 from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRun, Wanted
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.pci import PciTree
-from gpudoctor.facts.store import FactStore, FactView
+from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Cpu
 from gpudoctor.facts.topology import NvLinks, Pairs
 from gpudoctor.facts.trials import Trials
 from gpudoctor.model import CERTAIN, LIKELY, WARNING, CannotTell, Cause, Finding, Gain, Step
+
+if TYPE_CHECKING:
+    from gpudoctor.expect.group import Group
 
 BUSBW_LOW = Cause(
     "GD801",
@@ -33,7 +33,7 @@ BUSBW_LOW = Cause(
     "or link nothing is expected.",
     "all_reduce_perf -b 8 -e 4G -f 2, nvidia-smi topo -m, NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH",
     "Find what holds it back: a setting that switches peer to peer off, a link that is down or narrow, a pair on a longer path.",
-    (*THRESHOLDS, THROUGH_HOST),
+    THRESHOLDS,
 )
 
 
@@ -46,6 +46,10 @@ class BusbwLow(BaseChecker):
     causes = (BUSBW_LOW,)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
+        # Loaded where something was measured: most runs look at a host alone, and need only know what could be said.
+        from gpudoctor.expect.opinions import assess
+        from gpudoctor.expect.seats import around_of
+
         around = around_of(facts)
         for run in facts[Bandwidth]:
             if not run.rows and (run.failures or not run.completed):
@@ -55,19 +59,6 @@ class BusbwLow(BaseChecker):
                 yield CannotTell(BUSBW_LOW.slug, f"{what(run, group)}: {verdict.why_not}{_min_bw(run)}")
             elif verdict.severity is not None:
                 yield _finding(run, group, verdict, verdict.used)
-
-
-def around_of(facts: FactView | FactStore) -> Around:
-    """The facts of a host that expectations rest on."""
-    return Around(
-        gpus=facts.get(Gpus),
-        pairs=facts.get(Pairs),
-        nvlinks=facts.get(NvLinks),
-        tree=facts.get(PciTree),
-        nccl=facts.get(Nccl),
-        cpu=facts.get(Cpu),
-        trials=facts.get(Trials),
-    )
 
 
 def what(run: BandwidthRun, group: Group) -> str:

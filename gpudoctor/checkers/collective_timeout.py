@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
-from gpudoctor.checkers.job_ends import deaths, errors, stuck, unfinished_start
 from gpudoctor.checkers.nccl_causes import CUDA_ERROR, NETWORK_ERROR, PEER_DIED, RANK_MISMATCH
-from gpudoctor.facts.hang import FlightRecorder, Frame, Watchdog
-from gpudoctor.facts.nccl import Nccl, NcclProc
+from gpudoctor.facts.hang import FlightRecorder, Watchdog
+from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactView
-from gpudoctor.hang import (
-    AHEAD,
-    ALL_IN,
-    BEHIND,
-    EARLIER,
-    MISMATCH,
-    NOT_STARTED,
-    SILENT,
-    Hang,
-    collective,
-    hangs,
-    listing,
-    world_of,
-)
-from gpudoctor.model import ERROR, CannotTell, Evidence, Finding, Step
-
-MAX_SUBJECTS = 8  # suspects with a finding of their own; beyond, one finding names them together
-MAX_EVIDENCE = 8
+from gpudoctor.model import CannotTell, Finding
 
 
 class CollectiveTimeout(BaseChecker):
@@ -41,174 +23,19 @@ class CollectiveTimeout(BaseChecker):
     causes = (COLLECTIVE_TIMEOUT, RANK_MISMATCH, PEER_DIED, NETWORK_ERROR, CUDA_ERROR)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
+        # Loaded where there is a job to judge: most runs look at a host alone, and need only know what could be said.
+        from gpudoctor.checkers.job_ends import deaths, errors, stuck, unfinished_start
+        from gpudoctor.checkers.job_hangs import findings, processes_of
+        from gpudoctor.hang import hangs, world_of
+
         watchdog, recorder = facts.get(Watchdog), facts.get(FlightRecorder)
-        processes = _processes(facts.get(Nccl))
+        processes = processes_of(facts.get(Nccl))
         found = hangs(watchdog, recorder, world_of(facts.get(Nccl), watchdog))
         for hang in found:
-            yield from _findings(hang, found, processes, recorder is not None)
+            yield from findings(hang, found, processes, recorder is not None)
         if watchdog is not None:
             yield from deaths(watchdog, frozenset(r for h in found for r in h.waiting), bool(found))
             yield from unfinished_start(watchdog)
             if not found:
                 yield from stuck(watchdog)
                 yield from errors(watchdog, facts.get(Nccl))
-
-
-def _processes(nccl: Nccl | None) -> dict[int, NcclProc]:
-    """Rank -> its process, from the largest communicator of NCCL's log."""
-    comm = max((c for c in nccl or () if c.nranks is not None), key=lambda c: c.nranks or 0, default=None)
-    return comm.by_rank() if comm is not None else {}
-
-
-def _findings(hang: Hang, found: tuple[Hang, ...], processes: Mapping[int, NcclProc], dumps: bool) -> Iterator[Finding]:
-    slug = RANK_MISMATCH.slug if hang.kind == MISMATCH else COLLECTIVE_TIMEOUT.slug
-    message = _what(hang, found) + _host_of_all(hang, processes)
-    cost = "The job stands still" + (" until the watchdog ends it." if hang.timed_out else ".")
-    if hang.suspects and len(hang.suspects) <= MAX_SUBJECTS and hang.overall:
-        for rank in hang.suspects:
-            steps = _steps(hang, rank, processes.get(rank), dumps)
-            yield Finding(
-                slug,
-                ERROR,
-                f"rank:{rank}",
-                message + _stood(hang, rank),
-                _evidence(hang, (rank,)),
-                hang.confidence,
-                cost,
-                steps,
-            )
-        return
-    yield Finding(
-        slug,
-        ERROR,
-        "host",
-        message,
-        _evidence(hang, hang.suspects),
-        hang.confidence,
-        cost,
-        _steps(hang, None, None, dumps),
-    )
-
-
-def _ranks(ranks: Iterable[int], hang: Hang) -> str:
-    """`Rank 3`, `Ranks 0-2,5`; where they are numbered within the group, it says so."""
-    numbers = sorted(ranks)
-    words = f"Rank{'s' if len(numbers) > 1 else ''} {listing(numbers)}"
-    return words if hang.overall else f"{words} of group {hang.group_name or hang.group}"
-
-
-def _what(hang: Hang, found: tuple[Hang, ...]) -> str:
-    """The suspect first: a reader scans for it."""
-    what = collective(hang)
-    waited = f" {hang.waited_ms / 1000:.0f} s" if hang.waited_ms is not None else ""
-    one = len(hang.suspects) == 1
-    suspects = _ranks(hang.suspects, hang) if hang.suspects else ""
-    waiters = _ranks(hang.waiting, hang) if hang.waiting else "Ranks"
-    where = f", in which {_small(waiters)} waited{waited}"
-    if hang.because:
-        names = " and ".join(hang.because)
-        both = any(hang.group in h.because for h in found if h.group in hang.because)
-        tail = (
-            "and those there wait for this one: the ranks call the collectives of their groups in different order."
-            if both
-            else "so the cause is there."
-        )
-        return f"{suspects} did not come to {what}{where}, but wait{'s' if one else ''} in group {names}, {tail}"
-    if hang.kind == BEHIND:
-        last = {hang.views[r].enqueued for r in hang.suspects if r in hang.views} - {None}
-        upto = f": the last that {'it' if one else 'they'} called is #{last.pop()}" if len(last) == 1 else ""
-        return f"{suspects} never called {what}{where}{upto}."
-    if hang.kind == AHEAD:
-        return f"{suspects} waited{waited} in {what}, which the other ranks never called: a call that only some ranks make."
-    if hang.kind == MISMATCH:
-        order = " The same calls come in another order." if hang.swapped else ""
-        return f"The ranks do not call the same: {_calls(hang)}.{order} They wait for each other for ever."
-    if hang.kind == EARLIER:
-        return f"{suspects} still wait{'s' if one else ''} in {what}, which the others have finished; those wait in a later one."
-    if hang.kind == NOT_STARTED:
-        return (
-            f"All ranks called {what}, and it runs on all but {_small(suspects)}: there the GPU has not begun it, because earlier work "
-            "in its stream does not end."
-        )
-    if hang.kind == SILENT:
-        return f"{suspects} said nothing at all about {what}{where}."
-    if hang.kind == ALL_IN:
-        return (
-            f"All {len(hang.waiting)} ranks called {what} and none finished it{f' in{waited}' if waited else ''}: no rank is missing, so "
-            "the way between the GPUs, or a GPU itself, stands still."
-        )
-    return f"{waiters} waited{waited} in {what}. Nothing in the input shows which rank did not come: the lines of the others are needed."
-
-
-def _small(words: str) -> str:
-    return words[:1].lower() + words[1:]
-
-
-def _calls(hang: Hang) -> str:
-    """`ranks 0-2 all_reduce of 4194304, rank 3 all_reduce of 1024`."""
-    by_call: dict[str, list[int]] = {}
-    for rank, view in hang.views.items():
-        if view.signature is not None and view.waits_in == hang.seq:
-            words = (view.signature.op or "a collective") + (
-                f" of {view.signature.sizes}" if view.signature.sizes else ""
-            )
-            by_call.setdefault(words, []).append(rank)
-    shown = sorted(by_call.items(), key=lambda item: -len(item[1]))
-    parts = [f"rank{'s' if len(r) > 1 else ''} {listing(sorted(r))} {words}" for words, r in shown[:4]]
-    return f"in #{hang.seq} " + ", ".join(parts) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
-
-
-def own_frame(frames: Iterable[Frame]) -> Frame | None:
-    """The innermost frame that is not PyTorch's own."""
-    return next((f for f in frames if "/torch/" not in f.file and not f.file.startswith("<")), None)
-
-
-def _stood(hang: Hang, rank: int) -> str:
-    view = hang.views.get(rank)
-    frame = own_frame(view.frames) if view is not None else None
-    if view is None or frame is None:
-        return ""
-    which = "It" if view.waits_in is not None else "Its last collective"
-    return f" {which} was called in {frame}."
-
-
-def _host_of_all(hang: Hang, processes: Mapping[int, NcclProc]) -> str:
-    hosts = {p.host for p in (processes.get(r) for r in hang.suspects) if p is not None}
-    if len(hang.suspects) > 1 and len(hosts) == 1 and None not in hosts and all(r in processes for r in hang.suspects):
-        return f" All of them run on {hosts.pop()}."
-    return ""
-
-
-def _evidence(hang: Hang, first: Iterable[int]) -> tuple[Evidence, ...]:
-    order = [*first, *(r for r in hang.waiting if r not in set(first))]
-    spots = [e for r in order[:64] if r in hang.views for e in hang.views[r].evidence]
-    return (
-        tuple(dict.fromkeys(spots))[:MAX_EVIDENCE]
-        or tuple(e for v in hang.views.values() for e in v.evidence)[:MAX_EVIDENCE]
-    )
-
-
-def _steps(hang: Hang, rank: int | None, process: NcclProc | None, dumps: bool) -> tuple[Step, ...]:
-    steps: list[Step] = []
-    who = f"rank {rank}" if rank is not None else "the ranks that did not come"
-    on = f" (host {process.host})" if process is not None and process.host else ""
-    if hang.kind == MISMATCH:
-        steps.append(Step("Find the branch, batch or parameter in which the ranks differ; PyTorch checks every call with", "TORCH_DISTRIBUTED_DEBUG=DETAIL", "reversible"))
-    elif hang.kind == ALL_IN:
-        steps.append(Step("Check every host: links, Xids, adapters", "gpudoctor check"))
-        steps.append(Step("Try the same job once with another transport; if it then ends, peer to peer is broken (ACS, IOMMU)", "NCCL_P2P_DISABLE=1", "reversible"))
-    else:
-        steps.append(Step(f"Read the log of {who}{on} above the time-out: an exception, a data loader, a step that only some ranks make"))
-    if hang.kind != ALL_IN:
-        pid = process.pid if process is not None and process.pid is not None else "PID"
-        steps.append(Step(f"When it hangs again: where does the code of {who} stand", f"py-spy dump --pid {pid}"))
-        steps.append(Step(f"Check the host of {who}{on}", "gpudoctor check"))
-    if not dumps:
-        steps.append(
-            Step(
-                "Record every rank's calls (torch before 2.7: TORCH_NCCL_TRACE_BUFFER_SIZE), then give all dumps to gpudoctor check --from",
-                "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_NCCL_DESYNC_DEBUG=1 NCCL_DEBUG=INFO",
-                "reversible",
-            )
-        )
-    return tuple(steps)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from gpudoctor.facts.gpu import Gpu, Gpus
@@ -11,10 +10,11 @@ from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Platform
 from gpudoctor.model import CannotTell, Evidence
 from gpudoctor.parts import find
+from gpudoctor.pattern import lazy
 from gpudoctor.record import Record, replace
 
 # Grace superchips: the CPU is reached over NVLink-C2C, the GPU's PCIe function carries no data worth judging.
-_GRACE = re.compile(r"\bG[HB]\d{3}\b")
+_GRACE = lazy(r"\bG[HB]\d{3}\b")
 
 
 class Reading(Record):

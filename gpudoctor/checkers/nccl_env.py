@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -16,6 +15,7 @@ from gpudoctor.facts.topology import Nics, NvLinks, Pair, Pairs
 from gpudoctor.facts.trials import Trial, Trials
 from gpudoctor.model import CERTAIN, ERROR, NOTE, WARNING, CannotTell, Cause, Evidence, Finding, Gain, Step, Threshold
 from gpudoctor.parts import find
+from gpudoctor.pattern import lazy
 from gpudoctor.record import replace
 
 P2P_DISABLED_ENV = Cause(
@@ -63,7 +63,7 @@ NCCL_ENV = Cause(
 _LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 _DIGITS = ("LOC", "PIX", "PXB", "PHB", "SYS")  # the numbers of NCCL 2.5 and older; 4 and above are SYS
 _OF_PATH = {"NVL": "NVL", "PIX": "PIX", "PXB": "PXB", "PHB": "PHB", "NODE": "PHB", "SYS": "SYS"}
-_STRTOL = re.compile(r"^\s*([+-]?)(0[xX][0-9a-fA-F]+|\d+)")
+_STRTOL = lazy(r"^\s*([+-]?)(0[xX][0-9a-fA-F]+|\d+)")
 
 
 class NcclEnv(BaseChecker):

@@ -9,9 +9,10 @@ from gpudoctor import shipped
 from gpudoctor.facts.system import Setting, Settings
 from gpudoctor.facts.topology import Nics, Pairs
 from gpudoctor.model import CERTAIN, LIKELY, NOTE, POSSIBLE, WARNING, Evidence
+from gpudoctor.pattern import lazy
 from gpudoctor.record import KeyedRecord
 
-_LOCAL = re.compile(r"^(?:lo|docker\d*|virbr\d*|veth|br-|cni|flannel|cali|podman)")
+_LOCAL = lazy(r"^(?:lo|docker\d*|virbr\d*|veth|br-|cni|flannel|cali|podman)")
 # Names PyTorch gave its own switches before 2.2 (they are TORCH_NCCL_… since); NCCL never read them.
 _OF_TORCH = frozenset(
     "NCCL_" + n

@@ -180,7 +180,7 @@ def _outsiders(
 ) -> Iterator[MatrixFault]:
     """A GPU of the same SXM part without NVLink beside a full mesh of two or more others."""
     counts = Counter(p.nvlinks for p in joined if p.nvlinks)
-    usual = counts.most_common(1)[0][0] if counts else 0
+    usual = max(counts, key=counts.__getitem__) if counts else 0
     for gpu in sorted(outside):
         card = known[gpu]
         own = [p for p in pairs if gpu in (p.a, p.b) and p.path is not None and {p.a, p.b} <= ends | {gpu}]

@@ -7,9 +7,7 @@ from typing import ClassVar
 
 from gpudoctor import pcie
 from gpudoctor.checkers.base import BaseChecker
-from gpudoctor.expect.group import group_of
 from gpudoctor.expect.peers import FAIL, WARN, Seat, blames, kinds_of, seat_of, slow_of
-from gpudoctor.expect.seats import Around
 from gpudoctor.facts.bandwidth import CPU, Bandwidth, PairRate, PairRates
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.store import FactView
@@ -40,7 +38,7 @@ class PairSlow(BaseChecker):
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         gpus, pairs = facts.get(Gpus), facts.get(Pairs)
-        rates = [*(facts.get(PairRates) or ()), *_from_runs(facts.get(Bandwidth), Around(gpus=gpus, pairs=pairs))]
+        rates = [*(facts.get(PairRates) or ()), *_from_runs(facts.get(Bandwidth), gpus, pairs)]
         seats = [seat_of(rate, gpus, pairs) for rate in rates]
         if not seats:
             yield CannotTell(PAIR_SLOW.slug, "no pair was measured alone (gpudoctor bandwidth --pairs)")
@@ -54,8 +52,12 @@ class PairSlow(BaseChecker):
             yield CannotTell(PAIR_SLOW.slug, f"{len(seats)} measured pair{'s' if len(seats) > 1 else ''} cannot be compared: {why}")
 
 
-def _from_runs(measured: Bandwidth | None, around: Around) -> list[PairRate]:
+def _from_runs(measured: Bandwidth | None, gpus: Gpus | None, pairs: Pairs | None) -> list[PairRate]:
     """Runs over two GPUs of one host are pairs too."""
+    from gpudoctor.expect.group import group_of  # loaded where something was measured
+    from gpudoctor.expect.seats import Around
+
+    around = Around(gpus=gpus, pairs=pairs)
     out = []
     for run in measured or ():
         level = run.plateau_busbw_gbs

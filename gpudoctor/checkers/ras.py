@@ -10,7 +10,6 @@ from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
 from gpudoctor.checkers.nccl_causes import PEER_DIED
 from gpudoctor.facts.hang import Ras, RasAnswer, RasComm, RasCounts, RasRank
 from gpudoctor.facts.store import FactView
-from gpudoctor.hang import listing
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, CannotTell, Evidence, Finding, Step
 
 MAX_SUBJECTS = 8
@@ -51,6 +50,8 @@ def _comm(comm: RasComm) -> str:
 
 
 def _spread(ranks: tuple[RasRank, ...]) -> str:
+    from gpudoctor.hang import listing  # the reading of hangs, which only a job needs
+
     return listing(r.rank for r in ranks)
 
 

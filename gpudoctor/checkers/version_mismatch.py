@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -12,6 +11,7 @@ from gpudoctor.facts.kernel import KernelLog
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Software
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, CannotTell, Cause, Evidence, Finding, Step, Threshold
+from gpudoctor.pattern import lazy
 
 VERSION_MISMATCH = Cause(
     "GD103",
@@ -56,8 +56,8 @@ VERSION_MISMATCH = Cause(
 )
 
 _OLDEST = {int(t.name.rsplit(" ", 1)[1]): int(t.value) for t in VERSION_MISMATCH.thresholds}
-_BUILT_FOR = re.compile(r"\+cu(\d{2})\d\b")  # "2.11.0+cu130": the wheel's CUDA, two digits of major
-_MAJOR = re.compile(r"^(\d+)\.")
+_BUILT_FOR = lazy(r"\+cu(\d{2})\d\b")  # "2.11.0+cu130": the wheel's CUDA, two digits of major
+_MAJOR = lazy(r"^(\d+)\.")
 
 
 class VersionMismatch(BaseChecker):

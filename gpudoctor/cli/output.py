@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from gpudoctor.discover import Plugins
 from gpudoctor.model import Report
+from gpudoctor.record import Record
 
 FORMATS = ("text", "json", "junit", "prometheus", "nagios", "html")
 SUFFIXES = {".json": "json", ".txt": "text", ".xml": "junit", ".prom": "prometheus", ".html": "html"}
 
 
-class OutputFile(NamedTuple):
+class OutputFile(Record):
+    """A file to write, and as what."""
+
     path: str
     format: str
 
 
-class Output(NamedTuple):
+class Output(Record):
     """What a user wants of a report: --format, -o, -q, -v."""
 
     format: str = "text"

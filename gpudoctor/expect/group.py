@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpudoctor import pcie
+from gpudoctor.expect.opinion import THROUGH_HOST
 from gpudoctor.expect.seats import Around, comm_of, gpus_of, one_host_of, team_of
 from gpudoctor.facts.bandwidth import BandwidthRun
 from gpudoctor.facts.gpu import Gpu
@@ -10,19 +11,13 @@ from gpudoctor.facts.nccl import NcclComm
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.system import CpuEntry
 from gpudoctor.facts.topology import PATHS, NvLinks, Pair, Pairs
-from gpudoctor.model import Evidence, Threshold
+from gpudoctor.model import Evidence
 from gpudoctor.parts import Part, find
 from gpudoctor.record import KeyedRecord, replace
 
 _COMPLETED = 3  # the fabric state that NCCL logs of a GPU on NVSwitches whose fabric is up
 _SWITCHED = 3  # from this NVLink generation on every SXM board joins all its GPUs; V100 boards are partial meshes
 NEAR = ("PIX", "PXB")  # below one PCIe switch: peer to peer never leaves it
-
-
-# What is left of a PCIe link's rate where every byte goes through host memory: two H200 reached 45 % of Gen5 x16.
-THROUGH_HOST = Threshold(
-    "of the PCIe rate is expected where NCCL goes through host memory", 0.40, "share", "two H200 with peer to peer off: 28.3 of 63 GB/s", "2026-11"
-)
 
 
 class Group(KeyedRecord):

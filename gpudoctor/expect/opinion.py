@@ -24,7 +24,11 @@ GRAPH_FROM = Threshold(
     "two H200 reach 92 % of the estimate at 1 GiB, 75 % at 64 MiB",
     "2026-11",
 )
-THRESHOLDS = (WARN, FAIL, WIRE_WARN, WIRE_FAIL, GRAPH_FROM)
+# What is left of a PCIe link's rate where every byte goes through host memory: two H200 reached 45 % of Gen5 x16.
+THROUGH_HOST = Threshold(
+    "of the PCIe rate is expected where NCCL goes through host memory", 0.40, "share", "two H200 with peer to peer off: 28.3 of 63 GB/s", "2026-11"
+)
+THRESHOLDS = (WARN, FAIL, WIRE_WARN, WIRE_FAIL, GRAPH_FROM, THROUGH_HOST)
 
 LARGE = 256 << 20  # bytes: every link is past its latency there
 LEVELLED = 16 << 20  # from here on a table that grows by less than 10 % a doubling is level too

@@ -9,6 +9,7 @@ from gpudoctor.facts.bandwidth import BandwidthRun, Member
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.nccl import Nccl, NcclComm
 from gpudoctor.facts.pci import PciTree
+from gpudoctor.facts.store import FactStore, FactView
 from gpudoctor.facts.system import Cpu
 from gpudoctor.facts.topology import NvLinks, Pairs
 from gpudoctor.facts.trials import Trials
@@ -25,6 +26,19 @@ class Around(KeyedRecord):
     nccl: Nccl | None = None
     cpu: Cpu | None = None
     trials: Trials | None = None
+
+
+def around_of(facts: FactView | FactStore) -> Around:
+    """The facts of a host that expectations rest on."""
+    return Around(
+        gpus=facts.get(Gpus),
+        pairs=facts.get(Pairs),
+        nvlinks=facts.get(NvLinks),
+        tree=facts.get(PciTree),
+        nccl=facts.get(Nccl),
+        cpu=facts.get(Cpu),
+        trials=facts.get(Trials),
+    )
 
 
 def comm_of(run: BandwidthRun, nccl: Nccl | None) -> NcclComm | None:

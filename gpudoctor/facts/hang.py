@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from gpudoctor.facts.base import Contradiction, Entry, Fact, merge_entry
-from gpudoctor.record import EMPTY, replace
+from gpudoctor.record import EMPTY, Record, replace
 
 
 class Frame(NamedTuple):
@@ -128,7 +128,7 @@ class Call(Entry):
     frames: tuple[Frame, ...] = ()
 
 
-class GroupStatus(NamedTuple):
+class GroupStatus(Record):
     """How far one process group came, by the numbers of its collectives."""
 
     name: str | None
@@ -163,7 +163,7 @@ class FlightRecorder(Fact):
         return cls(tuple(d for part in parts for d in part.dumps))
 
 
-class RasRank(NamedTuple):
+class RasRank(Record):
     """One rank that RAS's answer singles out."""
 
     rank: int
@@ -173,7 +173,7 @@ class RasRank(NamedTuple):
     why: str | None = None  # what the answer says of it: "dead", "unresponsive", "no data", "status INIT", an error
 
 
-class RasCounts(NamedTuple):
+class RasCounts(Record):
     """How far ranks have come in one kind of operation. `named`: those listed, out of `ranks`."""
 
     operation: str

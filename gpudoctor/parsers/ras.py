@@ -117,20 +117,20 @@ class _Reader:
         )
         comm = self.comms[-1]
         if self.kind == "INCOMPLETE":
-            self._change(missing=(*comm.missing, who._replace(why="no data")))
+            self._change(missing=(*comm.missing, replace(who, why="no data")))
         elif self.kind == "ERROR":
-            self._change(failed=(*comm.failed, who._replace(why="error")))
+            self._change(failed=(*comm.failed, replace(who, why="error")))
         elif found[4] or self.operation == "status":
             status = found[4] or (self.status[0] if self.status else None)
             if status is not None:
-                self._change(failed=(*comm.failed, who._replace(why=f"status {status}")))
+                self._change(failed=(*comm.failed, replace(who, why=f"status {status}")))
         elif self.operation is not None:
             if found[2] or found[3]:
                 count = 0 if found[3] else int(found[2])
                 self._change(counts=(*comm.counts, RasCounts(self.operation, count, 1, (who,))))
             elif comm.counts:
                 *others, last = comm.counts
-                self._change(counts=(*others, last._replace(named=(*last.named, who))))
+                self._change(counts=(*others, replace(last, named=(*last.named, who))))
 
     def _lost(self, found: re.Match[str], line: Line) -> None:
         if found[2] == "job process":

@@ -20,8 +20,8 @@ _SIZE = 10
 
 def view(store: FactStore, style: Style) -> list[str]:
     """Every run with rows, with what is expected of it on this host."""
-    from gpudoctor.checkers.busbw import around_of
     from gpudoctor.expect.opinions import assess
+    from gpudoctor.expect.seats import around_of
     from gpudoctor.facts.bandwidth import Bandwidth, Wanted
 
     runs = [run for run in store.get(Bandwidth) or () if run.rows]

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import gpudoctor
 from gpudoctor import pcie
+from gpudoctor.facts.bandwidth import Bandwidth
 from gpudoctor.facts.gpu import Driver, Gpus
+from gpudoctor.facts.hang import FlightRecorder, Watchdog
+from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import Pairs
 from gpudoctor.model import ERROR, FOUND, NOTE, NOTHING_KNOWN, OK, WARNING, Diagnosis, Report
 from gpudoctor.parts import find
-from gpudoctor.report.bandwidth import view as measured
 from gpudoctor.report.blocks import block, subject
-from gpudoctor.report.hang import view as hang
 from gpudoctor.report.layout import MARK, Style, counted, hanging, listed
-from gpudoctor.report.nccl import view as nccl_view
 from gpudoctor.report.not_read import not_read
 from gpudoctor.report.topology import cell, link, view
 
@@ -35,8 +35,7 @@ def render(report: Report, verbose: int = 0, colour: bool = False, unicode: bool
     parts.append(expect(report, style))
     for store in report.hosts:
         parts.append(_picture(store, style, len(report.hosts) > 1))  # type: ignore[arg-type]
-        parts.append(measured(store, style))  # type: ignore[arg-type]
-        parts.append(hang(store, style))  # type: ignore[arg-type]
+        parts += _of_a_job(store, style)  # type: ignore[arg-type]
     parts.append(_all_checks(report, style) if verbose > 1 else [])
     parts.append(not_read(report, style, verbose))
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
@@ -220,8 +219,24 @@ def _therefore(d: Diagnosis) -> str:
 
 
 def _picture(store: FactStore, style: Style, several: bool) -> list[str]:
-    lines = [*view(store, style), *nccl_view(store, style)]
+    lines = view(store, style)
+    if Nccl in store:
+        from gpudoctor.report.nccl import view as of_nccl
+
+        lines = [*lines, *of_nccl(store, style)]
     return [f"Host {style.plain(store.host or 'unnamed')}", *lines] if several and lines else lines
+
+
+def _of_a_job(store: FactStore, style: Style) -> Iterator[list[str]]:
+    """What was measured, and what hangs. Loaded where it is there to be shown: most reports are of a host alone."""
+    if Bandwidth in store:
+        from gpudoctor.report.bandwidth import view as measured
+
+        yield measured(store, style)
+    if Watchdog in store or FlightRecorder in store:
+        from gpudoctor.report.hang import view as hangs
+
+        yield hangs(store, style)
 
 
 def _all_checks(report: Report, style: Style) -> list[str]:

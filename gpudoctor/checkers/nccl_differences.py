@@ -1,0 +1,278 @@
+"""What the ranks of a job printed, held against each other and against the host they ran on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpudoctor import cpulist
+from gpudoctor.checkers.fabric import FABRIC
+from gpudoctor.checkers.nccl_causes import RANK_MISMATCH
+from gpudoctor.checkers.nccl_diagnostics import complained
+from gpudoctor.checkers.nccl_env import NCCL_ENV
+from gpudoctor.checkers.nccl_pcie import overrated
+from gpudoctor.checkers.nccl_rules import RULES, Around
+from gpudoctor.checkers.nccl_view import Ranks, bdf_of, gpu_of, named
+from gpudoctor.checkers.numa import NUMA_MISMATCH
+from gpudoctor.checkers.p2p import UNSUPPORTED
+from gpudoctor.checkers.pair_path import PHB, SYS
+from gpudoctor.checkers.traffic import can_peer
+from gpudoctor.checkers.version_mismatch import VERSION_MISMATCH
+from gpudoctor.checkers.visibility import GPU_NOT_VISIBLE
+from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.nccl import Nccl, NcclComm
+from gpudoctor.facts.store import FactView
+from gpudoctor.facts.system import Setting, Settings
+from gpudoctor.facts.topology import Nics, Pairs
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, WARNING, Evidence, Finding, Step
+
+# Settings that all ranks must have alike: they choose algorithm, protocol, transport, buffers.
+_ALIKE = frozenset(
+    "NCCL_" + n
+    for n in (
+        "ALGO", "PROTO", "P2P_DISABLE", "P2P_LEVEL", "SHM_DISABLE", "NVLS_ENABLE", "CUMEM_ENABLE", "CUMEM_HOST_ENABLE", "MIN_NCHANNELS",
+        "MAX_NCHANNELS", "MIN_CTAS", "MAX_CTAS", "MIN_NRINGS", "MAX_NRINGS", "NCHANNELS_PER_NET_PEER", "BUFFSIZE", "LL_BUFFSIZE",
+        "LL128_BUFFSIZE", "NTHREADS", "LL128_NTHREADS", "MAX_P2P_NCHANNELS", "MIN_P2P_NCHANNELS", "P2P_NVL_CHUNKSIZE", "P2P_NET_CHUNKSIZE",
+        "P2P_PCI_CHUNKSIZE", "CROSS_NIC", "COLLNET_ENABLE", "NET", "IB_DISABLE", "NET_GDR_LEVEL", "NET_GDR_READ", "NET_SHARED_BUFFERS",
+        "MNNVL_ENABLE", "PXN_DISABLE", "P2P_PXN_LEVEL", "RUNTIME_CONNECT", "GRAPH_FILE", "LL_THRESHOLD", "TREE_THRESHOLD", "SINGLE_RING_THRESHOLD",
+        "P2P_USE_CUDA_MEMCPY", "P2P_READ_ENABLE", "LAUNCH_MODE", "WORK_FIFO_BYTES",
+    )
+)  # fmt: skip
+# First release of NCCL with kernels for a part (release notes and nccl-tests issue 287).
+_OLDEST = (2, 4)
+_NEEDS = ((re.compile(r"RTX 50\d0|RTX PRO \d+ Blackwell"), (2, 26), "2.26"),)
+
+
+def judged(facts: FactView) -> Iterator[Finding]:
+    """Communicator by communicator, then what the whole log says."""
+    nccl = facts[Nccl]
+    for comm in nccl:
+        yield from _environment(comm, nccl)
+        yield from _versions(comm, facts)
+        yield from _unseen(comm, facts)
+    yield from _harmful(nccl, facts)
+    yield from _refused(nccl, facts)
+    yield from _without_nvls(nccl)
+    yield from _affinity(nccl)
+    yield from _far(nccl, facts)
+    yield from overrated(nccl, facts)
+    yield from complained(nccl)
+
+
+def _environment(comm: NcclComm, nccl: Nccl) -> Iterator[Finding]:
+    ranks = Ranks(comm)
+    values: dict[str, dict[str | None, list[int]]] = {}
+    names = sorted({n for p in ranks.proc.values() for n in p.env} & _ALIKE)
+    whole = len(ranks.rank) == comm.nranks and all(r.completed for r in ranks.rank.values())
+    for name in names:
+        for number, proc in sorted(ranks.proc.items()):
+            if name in proc.env or whole:
+                values.setdefault(name, {}).setdefault(proc.env.get(name), []).append(number)
+    differing = {n: v for n, v in values.items() if len(v) > 1}
+    # Printed by some and not by others: only settings whose line no option of the log leaves out.
+    sure = {n: v for n, v in differing.items() if None not in v}
+    partly = {n: v for n, v in differing.items() if None in v and _always_printed(n)}
+    if not sure and not partly:
+        return
+    told = []
+    odd: set[int] = set()
+    for name, by_value in {**sure, **partly}.items():
+        by_size = sorted(by_value.items(), key=lambda item: -len(item[1]))
+        told.append(f"{name} is " + ", ".join(f"{'not set' if v is None else v} on rank{'s' if len(r) > 1 else ''} {_some(r)}" for v, r in by_size))
+        odd.update(n for _, members in by_size[1:] for n in members)
+    evidence = [
+        nccl.settings[n, v]
+        for n, by in {**sure, **partly}.items()
+        for v in by
+        if v is not None and (n, v) in nccl.settings
+    ]
+    alone = next(iter(odd)) if len(odd) == 1 and len(ranks.rank) > 2 else None
+    yield Finding(
+        RANK_MISMATCH.slug, ERROR, f"rank:{alone}" if alone is not None else "host",
+        f"The ranks run with different settings: {'; '.join(told[:4])}. They choose algorithms and transports by them, so a collective hangs or breaks.",
+        tuple(evidence[:6]) or (comm.at("env"),), CERTAIN if sure else LIKELY, "the first collective may hang",
+        (Step("Start every rank with the same environment (mpirun -x, srun --export=ALL, one image)", "env | grep NCCL_ | sort   # on every host", "none"),),
+    )  # fmt: skip
+
+
+def _always_printed(name: str) -> bool:
+    """Read by every process that finishes init, whatever the topology."""
+    return name in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_LEVEL")
+
+
+def _some(numbers: list[int]) -> str:
+    return cpulist.render(set(numbers)) if len(numbers) > 1 else str(numbers[0])
+
+
+def _versions(comm: NcclComm, facts: FactView) -> Iterator[Finding]:
+    ranks = Ranks(comm)
+    by_version: dict[str, list[int]] = {}
+    for number, proc in sorted(ranks.proc.items()):
+        if proc.version is not None:
+            by_version.setdefault(proc.version, []).append(number)
+    if len(by_version) > 1 and not any(m.family == "version-of-ranks" for m in comm.messages):
+        told = ", ".join(f"{v} on rank{'s' if len(r) > 1 else ''} {_some(r)}" for v, r in by_version.items())
+        some = [ranks.rank[r[0]].at("rank") for r in by_version.values()]
+        yield Finding(
+            VERSION_MISMATCH.slug, ERROR, "host", f"The ranks run different NCCL versions: {told}. Their messages do not fit together.",
+            tuple(some[:4]), CERTAIN, "init fails or hangs",
+            (Step("See which library each rank loads", "python3 -c 'import torch; print(torch.cuda.nccl.version())'; ldconfig -p | grep libnccl"),),
+        )  # fmt: skip
+    if comm.version is None or any(m.slug == VERSION_MISMATCH.slug for m in comm.messages):
+        return
+    version = tuple(int(p) for p in comm.version.split(".")[:2])
+    if version < _OLDEST:
+        spot = next(
+            (r.at("rank") for r in comm.ranks), Evidence(comm.source, "version line", f"NCCL version {comm.version}")
+        )
+        yield Finding(
+            VERSION_MISMATCH.slug, NOTE, "host",
+            f"NCCL {comm.version} is too old to judge: it prints little of what it decides, and it has no kernels for GPUs newer than Volta.",
+            (spot,), remediation=(Step("Install a current NCCL, or a PyTorch that brings one", "pip install -U nvidia-nccl-cu12", "reversible"),),
+        )  # fmt: skip
+    for rank in ranks.rank.values():
+        gpu = gpu_of(rank, facts.get(Gpus))
+        for pattern, needed, word in _NEEDS:
+            if gpu is not None and gpu.name and pattern.search(gpu.name) and version < needed:
+                yield Finding(
+                    VERSION_MISMATCH.slug, ERROR, "host", f"NCCL {comm.version} is older than {gpu.name}, which needs {word} or later.",
+                    (rank.at("rank"), gpu.at("name")), LIKELY, "collectives fail",
+                    (Step("Install a newer NCCL, or a PyTorch that brings one", "pip install -U nvidia-nccl-cu12", "reversible", "python3 -c 'import torch; print(torch.cuda.nccl.version())'"),),
+                )  # fmt: skip
+                return
+
+
+def _unseen(comm: NcclComm, facts: FactView) -> Iterator[Finding]:
+    """GPUs of the host that no rank uses, where the whole communicator sits on it."""
+    gpus = facts.get(Gpus)
+    ranks = Ranks(comm)
+    if (
+        gpus is None
+        or not gpus.complete
+        or comm.nnodes != 1
+        or len(ranks.rank) != comm.nranks
+        or len(gpus.listed) <= len(ranks.rank)
+    ):
+        return
+    used = [gpu_of(r, gpus) for r in ranks.rank.values()]
+    if None in used:
+        return
+    left = [g for g in gpus.listed if g not in used]
+    if left:
+        yield Finding(
+            GPU_NOT_VISIBLE.slug, NOTE, "host",
+            f"The {len(ranks.rank)} ranks use {len(ranks.rank)} of this host's {len(gpus.listed)} GPUs; {', '.join(g.label for g in left[:8])} took no part.",
+            (next(iter(ranks.rank.values())).at("nranks"), left[0].at("index")), CERTAIN, None,
+            (Step("Only if all should work: start a rank for each, and see what the job is given", "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES"),),
+        )  # fmt: skip
+
+
+def _harmful(nccl: Nccl, facts: FactView) -> Iterator[Finding]:
+    """The rules for settings, applied to what NCCL says it took."""
+    own = facts.get(Settings)
+    known = {(s.name, s.value.strip()) for s in own or ()}
+    taken = Settings(
+        tuple(
+            Setting(name=name, value=value, scope="environment", origin={"*": spot})
+            for (name, value), spot in nccl.settings.items()
+            if (name, value) not in known and name.startswith("NCCL_")
+        )
+    )
+    nvlink = any(p.path == "NVL" for p in facts.get(Pairs) or ()) or any(
+        p.fabric_state == 3 or p.nvlink_gbs for p in nccl.procs
+    )
+    around = Around(pairs=facts.get(Pairs), nics=facts.get(Nics), nvlink=nvlink)
+    said: set[tuple[str, str]] = set()
+    # Where ranks differ, each value is a setting of its own to the rules.
+    for setting in taken:
+        for rule in RULES:
+            for advice in rule(Settings((setting,)), around):
+                if (advice.setting.name, advice.words) in said:
+                    continue
+                said.add((advice.setting.name, advice.words))
+                steps = (Step(f"Unset it where the job is started. {advice.then}", f"unset {setting.name}", "reversible", advice.verify),) if advice.then else ()
+                yield Finding(
+                    NCCL_ENV.slug, advice.severity, "host", f"{setting.name}={setting.value}: {advice.words}",
+                    (setting.at("value"), *advice.evidence), advice.confidence, advice.cost, steps,
+                )  # fmt: skip
+
+
+def _refused(nccl: Nccl, facts: FactView) -> Iterator[Finding]:
+    """The driver's refusals that NCCL mentions and then goes on without."""
+    pairs: dict[tuple[int, int], Evidence] = {}
+    for message in nccl.messages:
+        if message.family not in ("p2p-refused", "p2p-could-not-enable") or "a" not in message.fields:
+            continue
+        a, b = sorted((int(message.fields["a"]), int(message.fields["b"])))
+        pairs.setdefault((a, b), message.at("text"))
+    if not pairs:
+        return
+    gpus = facts.get(Gpus)
+    able = [
+        can_peer(g) for i in {n for p in pairs for n in p} if gpus is not None and (g := gpus.by_index(i)) is not None
+    ]
+    by_design = bool(able) and all(a is False for a in able)
+    ordered = sorted(pairs)
+    yield Finding(
+        UNSUPPORTED.slug, NOTE if by_design else WARNING, f"pair:{ordered[0][0]}-{ordered[0][1]}" if len(ordered) == 1 else "host",
+        f"The driver refuses peer access between GPUs {named(ordered)}, so NCCL goes through host memory there. "
+        + ("These parts have no peer to peer: nothing to repair." if by_design else "Consumer cards and many virtual machines are like that by design; else the driver, the hypervisor or a BIOS setting is behind it."),
+        tuple(pairs[p] for p in ordered[:4]), CERTAIN, None,
+        (Step("See the driver's word for each pair", "nvidia-smi topo -p2p r; nvidia-smi topo -p2p w"),),
+    )  # fmt: skip
+
+
+def _without_nvls(nccl: Nccl) -> Iterator[Finding]:
+    """NVLS could not be set up and the run went on."""
+    told = [m for m in nccl.messages if m.family == "nvls-bind-fallback"]
+    if told:
+        yield Finding(
+            FABRIC.slug, WARNING, "host",
+            "Reduction inside the NVSwitches (NVLS) could not be set up, and NCCL went on without it: Fabric Manager or a switch is not in order.",
+            tuple(m.at("text") for m in told[:3]), LIKELY, "the gain of NVLS in an all-reduce",
+            (
+                Step("Compare the versions and the state", "nvidia-smi -q | grep -A3 Fabric; nv-fabricmanager --version; systemctl status nvidia-fabricmanager"),
+                Step("Restart Fabric Manager while no job runs", "sudo systemctl restart nvidia-fabricmanager", "disruptive", "the next log has `NVLS comm`"),
+            ),
+        )  # fmt: skip
+
+
+def _affinity(nccl: Nccl) -> Iterator[Finding]:
+    """`Affinity for GPU 3 is empty … (GPU affinity = 32-63 ; CPU affinity = 0-31)`: the launcher bound it elsewhere."""
+    for proc in nccl.procs:
+        for index, text in proc.affinity.items():
+            found = re.match(r"forced (\S+) (\S+)$", text)
+            if found is None:
+                continue
+            some = next((r for r in proc.ranks if r.nvml_dev == index), None)
+            yield Finding(
+                NUMA_MISMATCH.slug, WARNING, f"gpu:{index}",
+                f"{f'Rank {some.rank}' if some is not None else 'A process'} is bound to CPUs {found[2]}, but GPU {index} belongs to CPUs {found[1]}: the launcher put it on another NUMA node.",
+                (nccl.seen.get(f"affinity {index}") or proc.at("affinity"),), LIKELY, "host copies and network traffic cross the link between sockets",
+                (Step("Bind each rank to the node of its GPU, or not at all", "srun --cpu-bind=none COMMAND   # or numactl --cpunodebind=NODE per rank", "reversible", "taskset -cp PID"),),
+            )  # fmt: skip
+
+
+def _far(nccl: Nccl, facts: FactView) -> Iterator[Finding]:
+    """Path types of NCCL's topology dump, where no matrix of the host says more."""
+    if facts.get(Pairs) is not None:
+        return
+    worst: dict[str, list[tuple[str, str]]] = {}
+    for proc in nccl.procs:
+        for path in proc.paths:
+            if path.type in ("PHB", "SYS") and (path.a, path.b) not in worst.setdefault(path.type, []):
+                worst[path.type].append((path.a, path.b))
+    for kind, cause in (("PHB", PHB), ("SYS", SYS)):
+        pairs = worst.get(kind, [])
+        spot = nccl.seen.get(f"path {kind}")
+        if pairs and spot is not None:
+            shown = ", ".join(f"{bdf_of(a)} to {bdf_of(b)}" for a, b in pairs[:3]) + (
+                f" and {len(pairs) - 3} more" if len(pairs) > 3 else ""
+            )
+            words = "the host bridge of one NUMA node" if kind == "PHB" else "the link between sockets"
+            yield Finding(
+                cause.slug, NOTE, "host",
+                f"In NCCL's view {len(pairs)} pair{'s' if len(pairs) != 1 else ''} of GPUs reach{'es' if len(pairs) == 1 else ''} each other over {words} ({shown}). "
+                "NCCL also writes this where the driver refuses peer to peer, whatever the distance.",
+                (spot,), LIKELY,
+            )  # fmt: skip

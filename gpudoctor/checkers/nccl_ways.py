@@ -1,0 +1,304 @@
+"""The ways that NCCL chose between ranks, a communicator at a time, and what the host would have allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudoctor.checkers.nccl_causes import GDR_OFF, P2P_NOT_USED, SOCKET_FALLBACK, SPLIT_HOST
+from gpudoctor.checkers.nccl_env import P2P_DISABLED_ENV
+from gpudoctor.checkers.nccl_view import Ranks, between, could_peer, gpu_of, inside, level, named, pair_of
+from gpudoctor.checkers.traffic import can_peer
+from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.nccl import Nccl, NcclComm, kind_of
+from gpudoctor.facts.store import FactView
+from gpudoctor.facts.system import Settings
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, POSSIBLE, WARNING, CannotTell, Evidence, Finding, Step
+
+_COST_SHM = "28 instead of 328 GB/s all-reduce, measured on two H200 with NVLink"
+_COST_TCP = "3 GB/s all-reduce instead of 28 over shared memory and 328 over NVLink, measured on two H200"
+
+
+def judged(facts: FactView) -> Iterator[Finding | CannotTell]:
+    """Every communicator of the log by itself; what several say alike, once."""
+    nccl = facts[Nccl]
+    said: set[tuple[str, str, str]] = set()
+    for comm in nccl:
+        ranks = Ranks(comm)
+        for finding in (
+            *_switched_off(ranks, nccl, facts),
+            *_not_used(ranks, nccl, facts),
+            *_sockets(ranks, nccl),
+            *_split(ranks),
+            *_gpudirect(ranks, nccl, facts),
+        ):
+            key = (
+                finding.slug,
+                finding.subject,
+                finding.message if isinstance(finding, Finding) else finding.reason,
+            )
+            if key not in said:
+                said.add(key)
+                yield finding
+
+
+def _seen(nccl: Nccl, comm: NcclComm, via: str) -> Evidence:
+    return nccl.seen.get(kind_of(via)) or comm.at("transports")
+
+
+def _switched_off(ranks: Ranks, nccl: Nccl, facts: FactView) -> Iterator[Finding]:
+    comm = ranks.comm
+    found = level(dict(comm.env))
+    if found is None:
+        return
+    name, word = found
+    value = comm.env[name]
+    settings = facts.get(Settings)
+    own = settings.get(name) if settings is not None else None
+    if own is not None and own.value.strip() == value:
+        return  # said of the host's own settings already
+    local = list(inside(ranks))
+    direct = [(a, b) for a, b, names in local if any(v.startswith("P2P/") for v in names)]
+    cut = [(a, b) for a, b, names in local if not any(v.startswith("P2P/") for v in names)]
+    if direct and not cut or comm.truncated and not any(k.startswith("SHM") for k in comm.counts):
+        return
+    if word != "LOC":
+        # A level that keeps NVLink or switches: only pairs that lost by it count.
+        cut = [(a, b) for a, b in cut if could_peer(ranks, a, b, facts)[0] is not False]
+        if not cut or word in ("PHB", "SYS"):
+            return
+    if not cut and comm.transports and not local:
+        return  # one rank a machine: nothing to switch off
+    linked = any(could_peer(ranks, a, b, facts)[1] for a, b in cut) or (
+        not cut and len(ranks.rank) > 1 and all(ranks.fabric(r) for r in ranks.rank)
+    )
+    gpus = facts.get(Gpus)
+    unable = [can_peer(g) for g in gpus] if gpus is not None and gpus.gpus else []
+    without = _failed_without(nccl, comm)
+    if without:
+        severity, why = NOTE, "Without it a run in the same input failed, so this is a way around that fault and not the cause."
+    elif linked:
+        severity, why = ERROR, "The GPUs have NVLink, which is idle then."
+    elif (
+        cut
+        and all(could_peer(ranks, a, b, facts)[0] is False for a, b in cut)
+        or unable
+        and all(u is False for u in unable)
+    ):
+        severity, why = NOTE, "These GPUs have no peer to peer anyway, so nothing is lost."
+    elif any(could_peer(ranks, a, b, facts)[0] for a, b in cut):
+        severity, why = WARNING, "The driver would allow peer to peer."
+    else:
+        severity, why = WARNING, "Whether these GPUs can do peer to peer is not in the input."
+    evidence = [nccl.settings.get((name, value)) or comm.at("env")]
+    # That a switched fabric is up tells of NVLink without showing a link.
+    sure = word == "LOC" and (severity != ERROR or bool(cut))
+    which = ""
+    if cut:
+        via = next(v for a, b, names in local if (a, b) == cut[0] for v in names)
+        which = f" for the rank pairs {named(cut)}" if len(cut) > 1 else f" between ranks {cut[0][0]} and {cut[0][1]}"
+        evidence.append(_seen(nccl, comm, via))
+    yield Finding(
+        P2P_DISABLED_ENV.slug, severity, "host",
+        f"{name}={value} switches peer to peer off{which}: NCCL goes through host memory. {why}",
+        tuple(evidence), CERTAIN if sure else LIKELY, _COST_SHM if severity == ERROR else None,
+        (
+            Step("Find where it is set: NCCL prints `set by environment` for its config files too", f"env | grep {name}; grep -n {name} /etc/nccl.conf ~/.nccl.conf"),
+            Step("Remove it and start again", f"unset {name}", "reversible", "NCCL_DEBUG=INFO shows `via P2P`"),
+        ) if severity != NOTE else (),
+    )  # fmt: skip
+
+
+def _failed_without(nccl: Nccl, comm: NcclComm) -> bool:
+    """Did another run in the same input, without the switch, end in a fault?"""
+    return comm.failure is None and any(
+        c is not comm
+        and c.failure is not None
+        and c.procs
+        and level(dict(c.env)) is None
+        and not set(map(id, c.procs)) & set(map(id, comm.procs))
+        for c in nccl
+    )
+
+
+def _not_used(ranks: Ranks, nccl: Nccl, facts: FactView) -> Iterator[Finding | CannotTell]:
+    comm = ranks.comm
+    linked: list[tuple[int, int, str]] = []
+    able: list[tuple[int, int, str]] = []
+    unable: list[tuple[int, int, str]] = []
+    open_: list[tuple[int, int, str]] = []
+    for a, b, names in inside(ranks):
+        if any(v.startswith("P2P/") for v in names):
+            continue
+        could, nvlink = could_peer(ranks, a, b, facts)
+        (linked if nvlink else able if could else unable if could is False else open_).append((a, b, names[0]))
+    for group, severity in ((linked, ERROR), (able, WARNING), (unable, NOTE)):
+        if not group:
+            continue
+        pairs = [(a, b) for a, b, _ in group]
+        via = group[0][2]
+        first = pair_of(ranks, *pairs[0], facts)
+        reason, steps = _why(ranks, pairs[0], comm, facts) if severity != NOTE else ("Peer to peer is not possible between these parts, so this is as it must be.", ())
+        link = (
+            " although NVLink connects them"
+            if severity == ERROR
+            else " although the driver allows peer to peer"
+            if severity == WARNING
+            else ""
+        )
+        cost = (_COST_SHM if via.startswith("SHM") else _COST_TCP) if severity == ERROR else None
+        yield Finding(
+            P2P_NOT_USED.slug, severity, first.subject if first is not None and len(pairs) == 1 else "host",
+            f"Ranks {named(pairs)} of one host talk over {via}{link}. {reason}",
+            (_seen(nccl, comm, via), *((first.at("path"),) if first is not None else ())),
+            CERTAIN if first is not None else LIKELY, cost, steps,
+        )  # fmt: skip
+    if open_ and not (linked or able):
+        pairs = [(a, b) for a, b, _ in open_]
+        yield CannotTell(P2P_NOT_USED.slug, f"ranks {named(pairs)} talk over {open_[0][2]}; whether their GPUs could use peer to peer is not in the input (nvidia-smi topo -m; nvidia-smi topo -p2p r)")
+
+
+def _why(ranks: Ranks, pair: tuple[int, int], comm: NcclComm, facts: FactView) -> tuple[str, tuple[Step, ...]]:
+    found = level(dict(comm.env))
+    if found is not None:
+        return f"{found[0]}={comm.env[found[0]]} is set.", (
+            Step("Remove the setting", f"unset {found[0]}", "reversible"),
+        )
+    host = pair_of(ranks, *pair, facts)
+    version = tuple(int(p) for p in (comm.version or "0").split(".")[:2])
+    path = host.path if host is not None else None
+    if path in ("PHB", "NODE", "SYS"):
+        wanted = "SYS" if path == "SYS" else "PHB"
+        since = (
+            "since 2.23 NCCL goes peer to peer only within PXB (on AMD with at most two GPUs: SYS)"
+            if version >= (2, 23)
+            else "on Intel, ARM and Zhaoxin hosts NCCL goes peer to peer only within PXB"
+        )
+        return (
+            f"Their path is {path}, and {since}.",
+            (Step("Let NCCL use peer to peer over this path, and measure both", f"export NCCL_P2P_LEVEL={wanted}", "reversible", "gpudoctor bandwidth --gpus all"),),
+        )
+    return (
+        "No setting in the log explains it: separate containers (host name, /dev/shm, network namespace) are the usual reason.",
+        (
+            Step(
+                "Start all ranks of the host in one IPC, UTS and network namespace",
+                "docker run --ipc=host --uts=host --network=host IMAGE",
+                "reversible",
+                "NCCL_DEBUG=INFO shows `via P2P`",
+            ),
+        ),
+    )
+
+
+def _sockets(ranks: Ranks, nccl: Nccl) -> Iterator[Finding]:
+    comm = ranks.comm
+    local = [(a, b) for a, b, names in inside(ranks) if names and all(v.startswith("NET/Socket") for v in names)]
+    if local:
+        off = [n for n in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE") if n in comm.env]
+        reason = f" Set are {', '.join(f'{n}={comm.env[n]}' for n in off)}." if off else " Neither peer to peer nor shared memory was possible between them."
+        set_ = tuple(nccl.settings[n, comm.env[n]] for n in off if (n, comm.env[n]) in nccl.settings)
+        yield Finding(
+            SOCKET_FALLBACK.slug, ERROR, "host",
+            f"Ranks {named(local)} run on one host and talk over TCP.{reason}",
+            (_seen(nccl, comm, "NET/Socket/0"), *set_),
+            CERTAIN if comm.nnodes == 1 else LIKELY, _COST_TCP,
+            (
+                *((Step("Remove the settings", "unset " + " ".join(off), "reversible"),) if off else ()),
+                Step("Containers of one host: share host name, /dev/shm and network", "docker run --ipc=host --uts=host --network=host IMAGE", "reversible", "NCCL_DEBUG=INFO shows `via P2P` or `via SHM`"),
+            ),
+        )  # fmt: skip
+    far = [t for t in between(ranks) if t.via.startswith("NET/Socket")]
+    chosen = any(p.network == "Socket" for p in comm.procs)
+    if not (far or (chosen and not comm.transports and comm.nnodes != 1)):
+        return
+    nics = next((p.nics for p in comm.procs if p.nics), ())
+    names = [w.split(":")[0] for p in comm.procs for w in (p.address or "", *p.interfaces)]
+    ipoib = next((n for n in names if n.startswith("ib") and n[2:3].isdigit()), None)
+    if not nics and ipoib is None:
+        return
+    what = f"RDMA devices are listed ({', '.join(nics[:4])})" if nics else f"the interface {ipoib} belongs to an InfiniBand adapter"
+    off = [n for n in ("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_IB_HCA") if n in comm.env and comm.env[n] != "0"]
+    seen = (nccl.seen.get("NET/Socket") if far else None, nccl.seen.get("network Socket"), nccl.seen.get("nics"))
+    yield Finding(
+        SOCKET_FALLBACK.slug, WARNING, "host",
+        f"NCCL goes over TCP between hosts although {what}." + (f" Set are {', '.join(f'{n}={comm.env[n]}' for n in off)}." if off else ""),
+        tuple(e for e in seen if e) or (comm.at("transports"),),
+        LIKELY if far or comm.nnodes else POSSIBLE, None,
+        (
+            Step("See whether the adapters answer where the job runs", "ibv_devinfo; ls /dev/infiniband"),
+            Step("Give the container the adapters", "docker run --device=/dev/infiniband --ulimit memlock=-1 IMAGE", "reversible", "NCCL_DEBUG=INFO shows `Using network IB`"),
+        ),
+    )  # fmt: skip
+
+
+def _split(ranks: Ranks) -> Iterator[Finding]:
+    """Ranks with one address and different GPUs, more of them than each counts as local."""
+    comm = ranks.comm
+    machines: dict[str, list[int]] = {}
+    for number in ranks.rank:
+        address = ranks.address(number)
+        if address is not None:
+            machines.setdefault(address, []).append(number)
+    over_network = {(t.a, t.b) for t in comm.transports if t.via.startswith("NET/")}
+    for members in machines.values():
+        pairs = [(a, b) for a in members for b in members if a < b][:2000]
+        if not pairs or not all(ranks.same_machine(a, b) for a, b in pairs):
+            continue
+        local = [ranks.rank[n].local_ranks for n in members]
+        counted = max((n for n in local if n is not None), default=None)
+        hosts = sorted({str(ranks.proc[n].host) for n in members})
+        apart = over_network & set(pairs)
+        if not (counted < len(members) if counted is not None else len(hosts) > 1 and apart):
+            continue
+        off = [n for n in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE") if n in comm.env]
+        if len(hosts) > 1:
+            reason = f"Their host names differ ({', '.join(hosts[:4])})."
+            step = Step(
+                "Give the containers of one machine one host name, or one id",
+                "docker run --uts=host --ipc=host IMAGE   # or: export NCCL_HOSTID=$(hostname of the machine)",
+                "reversible",
+                "the log then says nNodes 1",
+            )
+        elif "NCCL_SHM_DISABLE" in off:
+            reason = f"Neither peer to peer nor shared memory is left to them ({', '.join(f'{n}={comm.env[n]}' for n in off)})."
+            step = Step("Remove the settings", "unset " + " ".join(off), "reversible", "the log then says nNodes 1")
+        else:
+            reason = "Each seems to have a /dev/shm of its own."
+            step = Step("Share /dev/shm between the containers of one machine", "docker run --ipc=host IMAGE", "reversible", "the log then says nNodes 1")
+        some = ranks.rank[members[0]]
+        yield Finding(
+            SPLIT_HOST.slug, ERROR, "host",
+            f"Ranks {', '.join(map(str, members[:12]))} run on one machine (address {ranks.address(members[0])}, different GPUs), "
+            f"but NCCL counts {comm.nnodes or 'several'} nodes. {reason}",
+            (some.at("nnodes"), ranks.rank[members[1]].at("nnodes")), LIKELY, _COST_TCP, (step,),
+        )  # fmt: skip
+
+
+def _gpudirect(ranks: Ranks, nccl: Nccl, facts: FactView) -> Iterator[Finding]:
+    comm = ranks.comm
+    far = [t.via for t in between(ranks) if not t.via.startswith("NET/Socket")]
+    direct = [v for v in far if "GDRDMA" in v]
+    told = {name: can for p in comm.procs for name, can in p.gdr.items()}
+    off = [name for name, can in told.items() if not can]
+    network = next((p.network for p in comm.procs if p.network), None)
+    if far and direct or comm.nnodes == 1 or network == "Socket" or not (far or (off and len(off) == len(told))):
+        return
+    gpus = [g for r in ranks.rank.values() if (g := gpu_of(r, facts.get(Gpus))) is not None]
+    if gpus and all(g.name and "GeForce" in g.name for g in gpus):
+        return  # GeForce has no GPUDirect RDMA
+    message = next((m for m in comm.messages if "GPU Direct RDMA Disabled" in m.text), None)
+    evidence = [nccl.seen[kind_of(far[0])]] if far and kind_of(far[0]) in nccl.seen else []
+    evidence += [e for e in (nccl.seen.get("gdr off"), message.at("text") if message else None) if e]
+    setting = next((n for n in ("NCCL_NET_GDR_LEVEL", "NCCL_IB_GDR_LEVEL") if comm.env.get(n) in ("LOC", "0")), None)
+    what = f"NCCL says that the adapters {', '.join(off[:4])} cannot do it." if off else "The connections lack the suffix /GDRDMA."
+    if setting:
+        what += f" {setting}={comm.env[setting]} forbids it."
+    yield Finding(
+        GDR_OFF.slug, WARNING, "host",
+        f"Traffic between hosts is copied through host memory: GPUDirect RDMA is not in use. {what}",
+        tuple(evidence) or (comm.at("transports"),), LIKELY if off or setting else POSSIBLE, "roughly half the adapter's rate on large messages",
+        (
+            Step("Is the module there, and of this driver?", "lsmod | grep -E 'nvidia_peermem|nv_peer_mem'; cat /sys/module/nvidia_peermem/version"),
+            Step("Load it", "sudo modprobe nvidia_peermem", "reversible", "NCCL_DEBUG=INFO shows /GDRDMA"),
+        ),
+    )  # fmt: skip
