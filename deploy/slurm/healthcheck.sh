@@ -4,11 +4,13 @@
 # README.md beside this file says how to set it up. Its exit status means nothing to Slurm.
 set -u
 
-trap 'clean_up 2>/dev/null; exit 0' EXIT
-trap 'exit' HUP INT TERM
+judged=no
+trap 'unsaid "healthcheck.sh ended early (see $conf); this node is not judged" 2>/dev/null; clean_up 2>/dev/null; exit 0' EXIT
+trap 'judged=yes; exit' HUP INT TERM
 
 here=$(/usr/bin/dirname "$0")
 script=health
+conf=$here/gpudoctor.conf
 if ! [ -r "$here/judge.sh" ]; then
     /usr/bin/logger -t gpudoctor-health -p daemon.alert -- "$here/judge.sh is not there; this node is not judged"
     exit
@@ -17,6 +19,7 @@ fi
 . "$here/judge.sh"
 
 if ! settings; then
+    judged=yes
     alarm "$problem; this node is not judged"
     exit
 fi
@@ -98,6 +101,7 @@ GPUDOCTOR_STAGE=node
 export GPUDOCTOR_STAGE
 judge "$HEALTH_SECONDS" --no-bandwidth
 recall
+judged=yes
 if [ "$outcome" = refused ]; then
     [ "$fresh" = no ] || alarm "$line; $NODE is not judged"
     exit

@@ -46,14 +46,16 @@ settings() {
             problem="$conf: anybody can write it"
             return 1
         fi
-        # A mistake in a sourced file ends the shell that sources it, and a prolog that ends so drains the node.
+        # A mistake in a sourced file may end the shell that sources it, or only be complained of: `POLICY = x` sets nothing.
         # shellcheck disable=SC1090
-        if ! (. "$conf"; true) >/dev/null 2>&1; then
-            problem="$conf: the shell cannot read it"
+        told=$(exec 2>&1; . "$conf" >/dev/null; echo end)
+        if [ "$told" != end ]; then
+            problem="$conf: the shell cannot read it: $(printf '%s' "${told%end}" | plain 200)"
             return 1
         fi
         # shellcheck disable=SC1090
         . "$conf"
+        verdict=0
     fi
     one_of ON_UNKNOWN "$ON_UNKNOWN" '' hold let-through && one_of WITHOUT_GPUS "$WITHOUT_GPUS" let-through judge &&
         one_of MEASURE "$MEASURE" yes no && one_of RESUME "$RESUME" yes no &&
@@ -62,6 +64,7 @@ settings() {
         between PROLOG_SECONDS "$PROLOG_SECONDS" "$((RETRY_AFTER + 18))" 3600 &&
         between RESUME_AFTER "$RESUME_AFTER" 1 1000 && between HEALTH_SECONDS "$HEALTH_SECONDS" 1 20 &&
         between LOG_EVERY "$LOG_EVERY" 0 9999999 || return 1
+    case $STATE in /*) ;; *) problem="STATE=$STATE: cannot write there: it does not begin with /"; return 1 ;; esac
     if anybodys "$STATE"; then
         problem="STATE=$STATE: anybody can write there"
         return 1
@@ -88,7 +91,7 @@ one_of() {
 
 between() {
     case $2 in
-        '' | *[!0-9]* | ????????*) ;;
+        '' | *[!0-9]* | 0?* | ????????*) ;; # a shell may read 010 as eight
         *) [ "$2" -ge "$3" ] && [ "$2" -le "$4" ] && return 0 ;;
     esac
     problem="$conf: $1=$2, but must be a whole number from $3 to $4"
@@ -130,6 +133,10 @@ keep() {
         [ -s "$work.$kind" ] && mv -f "$work.$kind" "$STATE/$1-$NODE.$kind"
     done
 }
+
+# unsaid TEXT: for the trap of EXIT. Whatever ended the script before it came to a judgement, somebody must know; and nothing
+# that goes wrong here may change its status.
+unsaid() { [ "$judged" = yes ] || (alarm "$1") 2>/dev/null || true; }
 
 clean_up() {
     [ -z "${work:-}" ] || rm -f "$work.out" "$work.err" "$work.json" "$work.txt"

@@ -7,12 +7,14 @@
 set -u
 
 verdict=0
+judged=no
 # Whatever ends this shell, a mistake in a sourced file included, only `verdict` speaks to Slurm.
-trap 'clean_up 2>/dev/null; exit "$verdict"' EXIT
-trap 'exit' HUP INT TERM
+trap 'unsaid "prolog.sh ended early (see $conf); job ${SLURM_JOB_ID:-?} starts unjudged" 2>/dev/null; clean_up 2>/dev/null; exit "$verdict"' EXIT
+trap 'judged=yes; exit' HUP INT TERM
 
 here=$(/usr/bin/dirname "$0")
 script=prolog
+conf=$here/gpudoctor.conf
 if ! [ -r "$here/judge.sh" ]; then
     /usr/bin/logger -t gpudoctor-prolog -p daemon.alert -- "$here/judge.sh is not there; no GPU is judged"
     exit
@@ -32,10 +34,14 @@ hold() {
 }
 
 if ! settings; then
+    judged=yes
     alarm "$problem; job ${SLURM_JOB_ID:-?} starts unjudged"
     exit
 fi
-[ -n "${SLURM_JOB_GPUS:-}" ] || [ "$WITHOUT_GPUS" = judge ] || exit
+if [ -z "${SLURM_JOB_GPUS:-}" ] && [ "$WITHOUT_GPUS" != judge ]; then
+    judged=yes
+    exit
+fi
 
 if [ "$MEASURE" = no ]; then
     set -- --no-bandwidth
@@ -52,6 +58,7 @@ if [ "$outcome" = unknown ]; then
     judge "$each" "$@"
 fi
 
+judged=yes
 case $outcome in
     pass) ;;
     fault)

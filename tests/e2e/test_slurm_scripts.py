@@ -177,6 +177,13 @@ def test_a_policy_with_mistakes_alarms_and_drains_nothing(node: Node) -> None:
         ("LOG_EVERY=hourly", "LOG_EVERY=hourly"),
         ("if then", "the shell cannot read it"),
         ("POLICY=$OF_NOBODY", "the shell cannot read it"),
+        ("exit 0", "the shell cannot read it"),  # and not: nothing was asked, so the job starts in silence
+        ("POLICY = h200-sxm-x8", "the shell cannot read it"),
+        ("POLICY= /etc/policy.toml", "the shell cannot read it"),
+        ('POLICY="h200-sxm-x8', "the shell cannot read it"),
+        ("exec 2>/dev/null; unset POLICY", "ended early"),
+        ("RETRY_AFTER=08", "RETRY_AFTER=08, but must be a whole number"),
+        ("STATE=state", "STATE=state: cannot write there"),
         ("STATE=/dev/null/x", "STATE=/dev/null/x: cannot write there"),
         ('mkdir -p "$STATE"; chmod o+w "$STATE"', "anybody can write there"),
         ("GPUDOCTOR=/nonexistent/gpudoctor", "ended with status 127"),
