@@ -10,8 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import posixpath
-import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -149,17 +148,24 @@ def _probe(probe_id: str, argv: object) -> Probe:
     probe_id = clean(probe_id[:80])
     known = by_id(probe_id) or next((p for p in PROBES if p.argv == words), None)
     if known is None:
-        return Probe(id=probe_id, argv=words, kind=None, shown=shlex.join(words) if words else probe_id)
+        return Probe(id=probe_id, argv=words, kind=None, shown=_shown(words) if words else probe_id)
     if words and words != known.argv and words[0] != "{python}":
-        return replace(known, argv=words, shown=shlex.join(words))
+        return replace(known, argv=words, shown=_shown(words))
     return known
+
+
+def _shown(words: Sequence[str]) -> str:
+    """A command as a person would type it. Known probes, which most are, bring theirs along."""
+    import shlex
+
+    return shlex.join(words)
 
 
 def _id_of(entry: Mapping[str, Any]) -> str | None:
     """An entry that names no probe is known by its command, else by its file."""
     argv, file = entry.get("argv"), entry.get("file")
     if isinstance(argv, list) and argv and all(isinstance(w, str) for w in argv):
-        return next((p.id for p in PROBES if p.argv == tuple(argv)), shlex.join(argv))
+        return next((p.id for p in PROBES if p.argv == tuple(argv)), _shown(argv))
     return posixpath.splitext(file)[0] if isinstance(file, str) and file else None
 
 

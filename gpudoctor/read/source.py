@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from gpudoctor.facts.base import Loss
-from gpudoctor.read import pipe
 from gpudoctor.read.text import clean
 from gpudoctor.record import KeyedRecord
 
@@ -57,11 +56,13 @@ def open_path(path: str) -> Iterator[Source]:
     if path == "-":
         yield Document(name="standard input", chunks=_standard_input)
         return
-    if pipe.is_pipe(path):
-        yield Document(name=path, chunks=lambda: pipe.chunks(path))
-        return
     if os.path.isdir(path):
         yield from _directory(path)
+        return
+    from gpudoctor.read import pipe  # a snapshot, which is a directory, is read without it
+
+    if pipe.is_pipe(path):
+        yield Document(name=path, chunks=lambda: pipe.chunks(path))
         return
     try:
         with open(path, "rb") as stream:
@@ -91,6 +92,8 @@ def _standard_input() -> Iterator[bytes]:
         number = sys.stdin.fileno()
     except (OSError, ValueError):  # closed, or no real one
         return _chunks(sys.stdin.buffer)
+    from gpudoctor.read import pipe
+
     return pipe.chunks(number)
 
 
