@@ -9,7 +9,7 @@ from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.facts.gpu import Driver, Gpu, Gpus
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import FabricManager, FabricManagerEntry, Platform
-from gpudoctor.model import CERTAIN, ERROR, LIKELY, WARNING, CannotTell, Cause, Finding, Step, Threshold
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, CannotTell, Cause, Finding, Step, Threshold
 from gpudoctor.parts import find
 
 SETTLE = Threshold(
@@ -32,6 +32,7 @@ FABRIC = Cause(
     "Install the Fabric Manager of the driver's version and start it.",
     (SETTLE,),
 )
+_BOARD = 5  # GPUs; boards of four are joined directly
 _UNFINISHED = ("in progress", "not started")
 _FINE = ("healthy", "n/a", "not supported", "full")
 # A bandwidth that is down or a recovery that is under way leaves the fabric working.
@@ -66,6 +67,12 @@ class Fabric(BaseChecker):
             for finding in _service(entry, version, gpus, outside):
                 said = True
                 yield finding
+        if entry is not None and entry.found_no_switch and _open(gpus):
+            yield CannotTell(
+                FABRIC.slug,
+                "Fabric Manager found no NVSwitch: right on a host without them, where it is not needed; on boards of the B200 "
+                "generation the NVLink subnet manager (nvlsm) is missing. Which it is, the list of GPUs shows: nvidia-smi -L",
+            )
         if not said and not any(g.fabric_state for g in gpus) and _needs_fabric(gpus) and _silent(entry):
             yield CannotTell(
                 FABRIC.slug, "the input shows neither the GPUs' fabric state nor the Fabric Manager; needed is nvidia-smi -q -x"
@@ -75,7 +82,7 @@ class Fabric(BaseChecker):
 def _needs_fabric(gpus: tuple[Gpu, ...]) -> bool:
     """Eight SXM GPUs of the kind that is joined by switches; boards of four are joined directly."""
     parts = [find(g.device_id, g.name) for g in gpus]
-    return sum(1 for p in parts if p is not None and p.required and (p.nvlink_gen or 0) >= 3) > 4
+    return sum(1 for p in parts if p is not None and p.required and (p.nvlink_gen or 0) >= 3) >= _BOARD
 
 
 def _silent(entry: FabricManagerEntry | None) -> bool:
@@ -130,12 +137,43 @@ def _gpu(gpu: Gpu, young: bool) -> Iterator[Finding]:
         )
 
 
+def _open(gpus: tuple[Gpu, ...]) -> bool:
+    """Does the input leave it open whether switches join the GPUs? Too few of them, or one known part, settles it."""
+    if not gpus:
+        return True
+    named = any(g.name for g in gpus)
+    known = any(find(g.device_id, g.name) is not None or "GeForce" in (g.name or "") for g in gpus)
+    return not known and not (named and len(gpus) < _BOARD)
+
+
 def _service(
     entry: FabricManagerEntry, driver: str | None, gpus: tuple[Gpu, ...], outside: bool
 ) -> Iterator[Finding]:
     done = bool(gpus) and all(g.fabric_state == "completed" for g in gpus)
     switches = entry.switches or 0
     down = entry.active is False or _not_running(entry.state)
+    if entry.refused_driver is not None and (switches or _needs_fabric(gpus) or _open(gpus)):
+        yield Finding(
+            FABRIC.slug,
+            ERROR,
+            "host",
+            f"Fabric Manager {entry.version} refuses to start with the driver {entry.refused_driver}: it runs only with its own version.",
+            (entry.at("refused_driver"),),
+            remediation=_start_steps(entry.refused_driver),
+        )
+        return
+    if down and not switches and _open(gpus) and not entry.found_no_switch and entry.installed is not False and entry.switches is None:
+        yield Finding(
+            FABRIC.slug,
+            ERROR,
+            "host",
+            f"Fabric Manager is not running ({entry.state or 'stopped'}). Where NVSwitches join the GPUs (eight SXM GPUs of one "
+            "board), NVLink between them does not work without it; on other hosts it is not needed.",
+            (entry.at("state" if entry.state else "active"),),
+            POSSIBLE,
+            remediation=_start_steps(driver),
+        )
+        return
     # Without switches in sight the service may rightly not run; GPUs that need one, and do not say `completed`, decide.
     if down and (switches or (entry.switches is None and _needs_fabric(gpus) and not done)) and not (outside and done):
         seen = f"{switches} NVSwitches are on the PCI bus" if switches else "these GPUs are joined by NVSwitches"

@@ -240,6 +240,8 @@ class FabricManagerEntry(Entry):
     state: str | None = None  # systemd's words: "active (running)", "failed", "inactive (dead)"
     version: str | None = None
     switches: int | None = None  # NVSwitches on the PCI bus or in /proc/driver/nvidia-nvswitch
+    refused_driver: str | None = None  # the driver's version with which it says that it will not start
+    found_no_switch: bool | None = None  # it says that there is no NVSwitch to set up
 
 
 class FabricManager(_Single):

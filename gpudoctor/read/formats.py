@@ -307,6 +307,15 @@ FORMATS: tuple[Format, ...] = (
         r"|NCCL operation \w+.{0,200}failed|essage truncated ?: receiv|collective mismatch error|Mismatched collective detected"
         r"|receiv(?:ed|ing) \d+ bytes instead of \d|Unable to load NCCL library|libnccl\.so[.\d]*: cannot open|Socket recv failed while polling",
     ),
+    # The Fabric Manager's service and what the journal says of it; `Active: …` stands below the unit's name.
+    Format(
+        "fm-log",
+        ("nvidia-fabricmanager", "abric manager", "abric Manager", "driver interface version", "NV_WARN_NOTHING_TO_DO"),
+        r"nvidia-fabricmanager\.service\s+-\s|nvidia-fabricmanager\.service: |Unit nvidia-fabricmanager(?:\.service)? could not be found"
+        r"|Job for nvidia-fabricmanager\.service failed|(?:Started|Stopped|Failed to start) (?:NVIDIA [Ff]abric [Mm]anager|nvidia-fabricmanager\.service)"
+        r"|driver interface version \d[\d.]* do(?:n|esn).?t match with driver version|NV_WARN_NOTHING_TO_DO",
+        around=(0, 4),
+    ),
     Format(
         "kernel-log",
         ("NVRM", "SXid", "NVSwitch", "AER:", "AER-aware", "PCIe Bus Error", "nvidia-nvswitch", "available PCIe bandwidth", "AMD-Vi", "DMAR:"),
