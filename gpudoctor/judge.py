@@ -12,9 +12,10 @@ from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.outcomes import Outcomes
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactStore
-from gpudoctor.facts.topology import Pairs
+from gpudoctor.facts.topology import NvLinks, Pairs
 from gpudoctor.ingest import Intake
 from gpudoctor.model import BROKEN, NO_GPU, NOTHING_KNOWN, SKIPPED, CheckResult, Finding, Missing, Report, severity_rank
+from gpudoctor.parts import find
 
 HUNG = ("timeout", "stuck")
 
@@ -125,6 +126,8 @@ def _absent(stores: Iterable[FactStore], plugins: Plugins) -> list[Missing]:
     out: list[Missing] = []
     for store in stores:
         kinds = dict.fromkeys(k for c in plugins.checkers for k in (*c.needs, *c.any_of))
+        if _without_nvlink(store):
+            kinds.pop(NvLinks, None)
         for kind in kinds:
             # Without a hint it is nothing a reader could provide; what is there on request only is not missing.
             if kind not in store and kind.hint is not None and not kind.on_request:
@@ -137,6 +140,12 @@ def _without_gpus(store: FactStore) -> bool:
     outcomes, tree = store.get(Outcomes), store.get(PciTree)
     smi = outcomes.of("smi-q-x") if outcomes is not None else None
     return smi is not None and smi.status == "absent" and tree is not None and not tree.gpus()
+
+
+def _without_nvlink(store: FactStore) -> bool:
+    """No GPU of this host can have NVLink, by its make: its links are not missing, and asking for them would help nobody."""
+    parts = [find(g.device_id, g.name) for g in store.get(Gpus) or ()]
+    return bool(parts) and all(part is not None and not part.nvlink for part in parts)
 
 
 def _why(store: FactStore, kind: type[Fact]) -> str:

@@ -94,7 +94,10 @@ def headline(report: Report) -> tuple[str, str]:
         word = "UNKNOWN"
     elif errors or warnings:
         top = report.diagnoses[0].finding
-        text = f"{_first_sentence(top.message)} {counted(errors, 'error')}, {counted(warnings, 'warning')}, {of}."
+        count = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
+        if report.verdict == "fail" and not errors:
+            count = f"{counted(warnings, 'warning')}, which --fail-on {report.fail_on} makes a fault"
+        text = f"{_first_sentence(top.message)} {count}, {of}."
         word = "FAULT" if report.verdict == "fail" else "WARNING"
     else:
         # An excerpt without a fault is no healthy host: only a whole look earns the word.

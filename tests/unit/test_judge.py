@@ -10,10 +10,11 @@ from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.outcomes import Outcome, Outcomes
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactStore, FactView
-from gpudoctor.facts.topology import Pair, Pairs
+from gpudoctor.facts.topology import NvLinks, Pair, Pairs
 from gpudoctor.ingest import Intake
 from gpudoctor.judge import judge
-from gpudoctor.model import ERROR, WARNING, Cause, Evidence, Finding
+from gpudoctor.model import ERROR, WARNING, Cause, Evidence, Finding, Report
+from gpudoctor.report.text import verdict_line
 from tests.support import HERE
 
 CAUSE = Cause("XX001", "made-up", "title", "error", "why", "seen", "remedy")
@@ -44,11 +45,18 @@ def outcome(status: str, probe: str = "smi-q-x") -> Outcomes:
     return Outcomes((Outcome(probe=probe, argv=(), status=status, origin=HERE),))
 
 
-def verdict(*facts: object, severities: tuple[str, ...] = (), recorded: bool = False, **options: object) -> tuple[str, int]:
+class NeedsNvLinks(Says):
+    needs = (NvLinks,)
+
+
+def judged(*facts: object, checker: BaseChecker, recorded: bool = False, **options: object) -> Report:
     store = FactStore(None, facts, recorded=recorded)
     intake = Intake(stores=(store,), missing=(), unknown=(), recognised=1)
-    plugins = Plugins(checkers=(Says(*severities),), causes=(CAUSE,), failures=())
-    report = judge(intake, plugins, {}, **options)
+    return judge(intake, Plugins(checkers=(checker,), causes=(CAUSE,), failures=()), {}, **options)
+
+
+def verdict(*facts: object, severities: tuple[str, ...] = (), recorded: bool = False, **options: object) -> tuple[str, int]:
+    report = judged(*facts, checker=Says(*severities), recorded=recorded, **options)
     return report.verdict, report.exit_code
 
 
@@ -118,3 +126,31 @@ def test_a_selected_check_that_could_not_be_made_is_no_pass():
     plugins = Plugins(checkers=(Needy(),), causes=(CAUSE,), failures=())
     assert judge(intake, plugins, {}, select=("made-up",)).exit_code == 3
     assert judge(intake, plugins, {}).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("severities", "fail_on", "line"),
+    [
+        ((WARNING,), "error", "WARNING It is made up. 0 errors, 1 warning, 1 of 1 checks made."),
+        ((WARNING,), "warning", "FAULT It is made up. 1 warning, which --fail-on warning makes a fault, 1 of 1 checks made."),
+        ((ERROR, WARNING), "warning", "FAULT It is made up. 1 error, 1 warning, 1 of 1 checks made."),
+    ],
+)
+def test_the_verdict_counts_what_made_it(severities, fail_on, line):
+    assert verdict_line(judged(gpus(), PAIRS, checker=Says(*severities), fail_on=fail_on)) == line
+
+
+@pytest.mark.parametrize(
+    ("names", "asked"),
+    [
+        (("NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 4090"), False),
+        (("NVIDIA GeForce RTX 4090", "NVIDIA H200"), True),
+        (("NVIDIA GeForce RTX 4090", "a card that no table has"), True),
+        (("NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 3090"), True),  # with a bridge it has
+        ((), True),
+    ],
+)
+def test_links_that_a_card_cannot_have_are_not_asked_for(names, asked):
+    cards = Gpus(tuple(Gpu(index=i, name=name, origin=HERE) for i, name in enumerate(names)))
+    report = judged(cards, checker=NeedsNvLinks(), recorded=True)
+    assert any(m.fact == NvLinks.label for m in report.missing) is asked
