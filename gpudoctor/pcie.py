@@ -8,6 +8,8 @@ these figures.
 
 from __future__ import annotations
 
+from gpudoctor.model import Gain
+
 # GT/s per lane -> (generation, share of the bits that is not line coding)
 _RATES: dict[float, tuple[int, float]] = {
     2.5: (1, 8 / 10),
@@ -49,3 +51,8 @@ def cost(before: float | None, after: float | None) -> str | None:
     if before is None or after is None:
         return None
     return f"at most {amount(before)} of {amount(after)} GB/s each way"
+
+
+def gain(before: float | None, after: float | None) -> Gain | None:
+    """The same in numbers, for the report's JSON."""
+    return Gain(round(before, 1), round(after, 1), "GB/s each way") if before and after else None

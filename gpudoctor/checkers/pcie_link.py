@@ -25,20 +25,7 @@ from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import Pairs
-from gpudoctor.model import (
-    CERTAIN,
-    ERROR,
-    LIKELY,
-    NOTE,
-    POSSIBLE,
-    WARNING,
-    CannotTell,
-    Cause,
-    Finding,
-    Gain,
-    Step,
-    Threshold,
-)  # fmt: skip
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, POSSIBLE, WARNING, CannotTell, Cause, Finding, Step, Threshold
 from gpudoctor.parts import is_laptop
 
 HALF = Threshold(
@@ -124,7 +111,7 @@ def _width_finding(
         CERTAIN if port and link.placed else POSSIBLE,
         pcie.cost(before, after),
         (Step("Read what both ends allow and have trained.", look_command(link)),) if laptop else _width_steps(link, limit),
-        Gain(round(before, 1), round(after, 1), "GB/s each way") if before and after else None,
+        pcie.gain(before, after),
     )
 
 
@@ -191,7 +178,7 @@ def _speed_finding(link: GpuLink, speed: float, limit: float, carrying: bool | N
             Step("Reseat the card; without the riser or cable, or with one made for this generation.", None, "hardware",
                  "gpudoctor bandwidth --gpus all"),
         ),
-        Gain(round(before, 1), round(after, 1), "GB/s each way") if before and after else None,
+        pcie.gain(before, after),
     )  # fmt: skip
 
 

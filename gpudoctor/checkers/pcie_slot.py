@@ -24,19 +24,7 @@ from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import Pairs
-from gpudoctor.model import (
-    CERTAIN,
-    ERROR,
-    NOTE,
-    POSSIBLE,
-    WARNING,
-    CannotTell,
-    Cause,
-    Finding,
-    Gain,
-    Step,
-    Threshold,
-)  # fmt: skip
+from gpudoctor.model import CERTAIN, ERROR, NOTE, POSSIBLE, WARNING, CannotTell, Cause, Finding, Step, Threshold
 
 NARROW = Threshold(
     "lanes at or below which a slot that carries traffic between GPUs is an error", 4, "lanes",
@@ -108,7 +96,7 @@ def _slot_width(link: GpuLink, card: Reading, port: Reading, carrying: bool | No
             Step("If the slot has the lanes on paper: firmware setup, PCIe bifurcation of this slot to x16, and look "
                  "whether an M.2 drive shares them.", None, "disruptive", verify),
         ),
-        Gain(round(before, 1), round(after, 1), "GB/s each way") if before and after else None,
+        pcie.gain(before, after),
     )  # fmt: skip
 
 
@@ -159,5 +147,5 @@ def _slot_speed(link: GpuLink, card: Reading, port: Reading, peer: GpuLink | Non
             Step("Firmware setup: link speed of this slot to Auto or the highest generation.", None, "disruptive", look_command(link)),
             *((Step(f"Or swap slots: the port of {peer.gpu.label} is faster.", None, "hardware"),) if peer else ()),
         ),
-        Gain(round(before, 1), round(after, 1), "GB/s each way") if before and after else None,
+        pcie.gain(before, after),
     )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpudoctor import pcie
+from gpudoctor.model import Gain
 
 
 @pytest.mark.parametrize(
@@ -33,3 +34,8 @@ def test_words() -> None:
     assert pcie.name(None, 4) == "x4"
     assert pcie.cost(pcie.gbs(16.0, 4), pcie.gbs(16.0, 16)) == "at most 7.9 of 31.5 GB/s each way"
     assert pcie.amount(pcie.gbs(2.5, 1) or 0) == "0.25"
+
+
+def test_the_gain_is_the_cost_in_numbers():
+    assert pcie.gain(7.88, 31.51) == Gain(7.9, 31.5, "GB/s each way")
+    assert pcie.gain(None, 31.5) is pcie.gain(7.9, None) is None
