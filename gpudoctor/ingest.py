@@ -31,6 +31,9 @@ class Intake(KeyedRecord):
     captured_at: str | None = None  # of the first snapshot that says
 
 
+_ASIDE = frozenset(("kernel-name",))  # says where other outputs are from, and is none to judge by itself
+
+
 class _Another(str):
     """Stands for the name of a machine that nothing names, but whose outputs are not another's."""
 
@@ -64,6 +67,7 @@ class _Pile:
                 into.append(Loss(section.source, str(error).removeprefix(f"{section.source}: ")))
         except Exception as error:  # a parser that breaks loses its section, never the run
             into.append(Loss(section.source, f"the parser {section.kind} broke: {type(error).__name__}: {error}"))
+        found = found and section.kind not in _ASIDE
         self.recognised += found
         if into:
             self.by_host.setdefault(self._whose(section, into) if document else section.host, []).extend(into)

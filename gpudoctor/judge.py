@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpudoctor.correlate.diagnose import diagnose
+from gpudoctor.correlate.wsl import fit_to_wsl
 from gpudoctor.discover import Plugins
 from gpudoctor.engine import run
 from gpudoctor.facts.base import Fact
@@ -42,6 +43,7 @@ def judge(
     plugins = plugins or Plugins(checkers=(), causes=(), failures=())
     results = run(plugins, intake.stores, select, ignore, debug)
     results = adjust(results) if adjust is not None else results
+    results = fit_to_wsl(results, intake.stores)
     findings = [f for r in results for f in r.findings]
     diagnoses = diagnose(findings, _gpus_of(intake.stores, findings))
     unsettled = [*unanswered, *_unsettled(intake, results, timed_out)]

@@ -53,6 +53,7 @@ class VmTopology(BaseChecker):
                 "This is WSL2: Windows owns the PCIe tree, and GPUs are reached through a virtual device",
                 (entry.at("wsl"),),
                 CERTAIN,
+                (Step("Look at the link and the driver from Windows", "nvidia-smi.exe -q   # in Windows", "none"),),
             )
             return
         if not (entry is not None and entry.vm) and passed is None:
@@ -101,7 +102,17 @@ def _emulated(bridge: PciDevice) -> bool:
     return not ident or ident[:4] in _EMULATED or ident in _QEMU_PORTS
 
 
-def _finding(words: str, evidence: tuple[Evidence, ...], confidence: str) -> Finding:
+_OUTSIDE = (
+    Step("Judge the board itself by the same command on the hypervisor's host", "gpudoctor check", "none"),
+    Step(
+        "See whether the provider has given NCCL the real tree",
+        "env | grep NCCL_TOPO_FILE; ls /var/run/nvidia-topologyd/",
+        "none",
+    ),
+)
+
+
+def _finding(words: str, evidence: tuple[Evidence, ...], confidence: str, steps: tuple[Step, ...] = _OUTSIDE) -> Finding:
     return Finding(
         VM_TOPOLOGY.slug,
         NOTE,
@@ -111,12 +122,5 @@ def _finding(words: str, evidence: tuple[Evidence, ...], confidence: str) -> Fin
         "GPUs' own counters stay true.",
         evidence,
         confidence,
-        remediation=(
-            Step("Judge the board itself by the same command on the hypervisor's host", "gpudoctor check", "none"),
-            Step(
-                "See whether the provider has given NCCL the real tree",
-                "env | grep NCCL_TOPO_FILE; ls /var/run/nvidia-topologyd/",
-                "none",
-            ),
-        ),
+        remediation=steps,
     )

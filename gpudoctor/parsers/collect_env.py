@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.gpu import Driver, DriverEntry, Gpu, Gpus
 from gpudoctor.facts.system import Software
+from gpudoctor.parsers.kernel_name import wsl_of
 from gpudoctor.read.section import Line, Section, Unparsable
 
 _DRIVER = re.compile(r"^\s*Nvidia driver version\s*:\s*(\d+(?:\.\d+)+)\s*$")
@@ -32,6 +33,9 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         package, gpu = _PACKAGE.match(line.text), _GPU.match(line.text)
         if line.cut:  # every value here is open at its end
             continue
+        kernel = wsl_of(section, line) if "microsoft" in line.text else None
+        if kernel is not None:
+            yield kernel
         if driver:
             yield Driver(DriverEntry(version=driver[1], origin={"*": section.at(line)}))
         elif gpu:

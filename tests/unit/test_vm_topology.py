@@ -5,7 +5,7 @@ from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.system import Platform, PlatformEntry
 from gpudoctor.model import CannotTell
 from tests.builders import host
-from tests.support import HERE, check, findings
+from tests.support import HERE, check, findings, report
 
 
 def guest():
@@ -64,3 +64,24 @@ def test_wsl():
 
 def test_a_machine_without_gpus():
     assert [type(s) for s in check(VmTopology(), Platform(PlatformEntry(vm=True, origin=HERE)))] == [CannotTell]
+
+
+def test_wsl_is_told_by_its_kernel_and_gets_remedies_that_can_be_done_there() -> None:
+    """Synthetic: what is printed where Windows keeps the GPU to itself, beside what `uname -a` prints."""
+    failed = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
+
+    def commands(kernel: str) -> str:
+        code, result = report("check", "--from", "-", stdin=(failed + kernel).encode())
+        assert code == 1
+        return " ".join(s.get("command") or "" for d in result["diagnoses"] for s in d["remediation"])
+
+    inside = commands("Linux DESKTOP 5.15.167.4-microsoft-standard-WSL2 #1 SMP\n")
+    assert "wsl.exe --shutdown" in inside and "modprobe" not in inside and "nvidia-topologyd" not in inside
+    assert "modprobe" in commands("Linux node07 5.15.0-105-generic #115-Ubuntu SMP\n")
+    # In PyTorch's report it stands in the middle of other lines.
+    told = "PyTorch version: 2.2.1\nPython platform: Linux-5.15.133.1-microsoft-standard-WSL2-x86_64-with-glibc2.35\nIs CUDA available: True\n"
+    assert "wsl.exe" in commands(told)
+
+
+def test_a_kernels_name_alone_is_nothing_to_judge() -> None:
+    assert report("check", "--from", "-", stdin=b"Linux version 5.15.167.4-microsoft-standard-WSL2 (gcc 11)\n")[0] == 3
