@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpudoctor.cli.options import engine_options, from_option, report_options, timeout_option
+from gpudoctor.cli.options import Amount, engine_options, from_option, report_options, timeout_option
 from gpudoctor.cli.output import Output, exit_status, write
 
 if TYPE_CHECKING:
@@ -65,18 +65,18 @@ def _gpus(ctx: click.Context, param: click.Parameter, value: str) -> str:
 @click.option("--allow-p2p", is_flag=True, help="On a miss, try peer to peer even if a config file of this site switches it off.")
 @click.option(
     "--min-busbw",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Amount(min=0, min_open=True),
     metavar="GB/s",
     help="Your own limit: below it is an error.",
 )
-@click.option("--min-ratio", type=click.FloatRange(0, 1, min_open=True), metavar="SHARE", help="Share of what is expected below which it is a warning.")
+@click.option("--min-ratio", type=Amount(0, 1, min_open=True), metavar="SHARE", help="Share of what is expected below which it is a warning.")
 @click.option("--baseline", metavar="FILE", help="Compare with what this host reached when it was saved.")
 @click.option("--save-baseline", metavar="FILE", help="Save this measurement; refused on a host with errors.")
 @from_option("Judge recorded output instead of measuring.")
 @click.option("--force", is_flag=True, help="Measure although the GPUs are in use.")
 @click.option(
     "--hang-after",
-    type=click.FloatRange(min=0.5),
+    type=Amount(min=0.5),
     default=30.0,
     show_default=True,
     metavar="SECONDS",

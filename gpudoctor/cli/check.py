@@ -56,6 +56,8 @@ def command(
 
             near = get_close_matches(word, sorted(known), 1)
             raise click.UsageError(f"no check is called {word!r}" + (f"; did you mean {near[0]}?" if near else ""))
+    if not any(_chosen((c.slug, c.code), select, ignore) for c in plugins.causes) and plugins.causes:
+        raise click.UsageError("--select and --ignore leave no check")
     seen = look(paths, live, job, timeout, ras)
     report = judge(
         seen.intake,
@@ -72,3 +74,7 @@ def command(
     )
     write(report, plugins, output)
     sys.exit(exit_status(report, output.format))
+
+
+def _chosen(names: tuple[str, str], select: tuple[str, ...], ignore: tuple[str, ...]) -> bool:
+    return (not select or any(n in select for n in names)) and not any(n in ignore for n in names)

@@ -23,7 +23,10 @@ def command(format_: str) -> None:
 
     plugins = with_policy(load())
     if format_ == "json":
-        sys.stdout.write(json.dumps(catalogue.as_json(plugins), ensure_ascii=False) + "\n")
+        from gpudoctor.report.jsonout import of_no_host
+
+        whole = {**of_no_host(3 if plugins.failures else 0), **catalogue.as_json(plugins)}
+        sys.stdout.write(json.dumps(whole, ensure_ascii=False) + "\n")
     else:
         sys.stdout.write(catalogue.table(plugins))
     sys.exit(3 if plugins.failures else 0)

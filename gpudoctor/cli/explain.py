@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -48,11 +49,18 @@ def command(name: str, format_: str) -> None:
             + (f"; did you mean {' or '.join(near)}?" if near else "; see `gpudoctor checks`")
         )
     if format_ == "json":
-        sys.stdout.write(json.dumps(catalogue.cause_json(plugins, cause), ensure_ascii=False) + "\n")
+        _write_json(catalogue.cause_json(plugins, cause))
     else:
         if number is not None:
             sys.stdout.write(_one_number(number[1], int(number[2])))
         sys.stdout.write(catalogue.entry(plugins, cause))
+
+
+def _write_json(entry: Mapping[str, object]) -> None:
+    """The entry's own keys stand beside the envelope too, where they were before there was one."""
+    from gpudoctor.report.jsonout import of_no_host
+
+    sys.stdout.write(json.dumps({**of_no_host(0), **entry, "explain": entry}, ensure_ascii=False) + "\n")
 
 
 def _one_number(kind: str, code: int) -> str:
@@ -90,7 +98,7 @@ def _write_message(family: Family, cause: Cause | None, format_: str) -> None:
             "remedy": family.remedy,
             "pattern": family.pattern,
         }
-        sys.stdout.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        _write_json(entry)
         return
     lines = [f"NCCL message: {family.id}", ""]
     what = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import wraps
+from math import isfinite
 from typing import Any, TypeVar
 
 import click
@@ -13,6 +14,16 @@ from gpudoctor.cli.output import FORMATS, SUFFIXES, Output, OutputFile, can_writ
 
 C = TypeVar("C", bound=Callable[..., Any])
 LOOK_S = 60.0  # a look at this host
+
+
+class Amount(click.FloatRange):
+    """A finite number: `nan`, under no limit and over none, would let everything pass."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is no number that anything can be held against", param, ctx)
+        return number
 
 
 def report_options(
@@ -89,7 +100,7 @@ def timeout_option(default: float | None = LOOK_S, words: str = "Limit for the w
     """--timeout. default None: the command chooses, and its words say how."""
     return click.option(
         "--timeout",
-        type=click.FloatRange(min=least),
+        type=Amount(min=least),
         default=default,
         show_default=default is not None,
         metavar="SECONDS",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -81,7 +82,9 @@ def render(
     if format_ == "prometheus":
         from gpudoctor.report import prometheus
 
-        return prometheus.render(report)
+        page = prometheus.render(report)
+        # Its format knows no \\u: a collector refuses the whole file.
+        return page if wide else page.encode("ascii", "replace").decode()
     if format_ == "nagios":
         from gpudoctor.report import nagios
 
@@ -134,7 +137,10 @@ def replace_file(path: str, content: str) -> None:
     """Written beside and renamed: a reader never sees half a report."""
     beside = f"{path}.{os.getpid()}.tmp"
     try:
-        with open(beside, "w", encoding="utf-8") as stream:
+        # Never into what lies there already: in a folder of everybody's it may be a link that leads elsewhere.
+        with suppress(FileNotFoundError):
+            os.unlink(beside)
+        with open(beside, "x", encoding="utf-8") as stream:
             stream.write(content)
         os.replace(beside, path)
     except OSError as error:

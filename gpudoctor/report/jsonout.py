@@ -42,6 +42,17 @@ def envelope(report: Report) -> dict[str, Any]:
     }
 
 
+def of_no_host(exit_code: int) -> dict[str, Any]:
+    """The envelope of what speaks of no host: the catalogue."""
+    verdict = "pass" if exit_code == 0 else "unknown"
+    return envelope(
+        Report(
+            source={"kind": "recorded", "paths": []}, hosts=(), results=(), diagnoses=(), missing=(), verdict=verdict,
+            exit_code=exit_code,
+        )
+    )  # fmt: skip
+
+
 def _evidence(evidence: tuple[Evidence, ...]) -> list[dict[str, str]]:
     return [{"source": e.source, "where": e.where, "value": e.value} for e in evidence]
 

@@ -183,3 +183,18 @@ def test_completion_knows_the_commands():
     code = "import sys; sys.argv[0] = 'gpudoctor'; from gpudoctor.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT), **env})
     assert b"plain,check\n" in done.stdout and b"plain,checks\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "--timeout", "nan"),
+        ("bandwidth", "--min-busbw", "nan"),
+        ("bandwidth", "--min-ratio", "nan"),
+        ("bandwidth", "--min-busbw", "inf"),
+        ("check", "--select", "acs", "--ignore", "acs"),
+    ],
+)
+def test_what_nothing_can_be_held_against_is_refused(words: tuple[str, ...]) -> None:
+    done = gpudoctor(*words)
+    assert (done.returncode, done.stdout) == (2, b"")
