@@ -7,7 +7,7 @@ from itertools import islice
 
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.discover import Plugins
-from gpudoctor.facts.store import FactStore, FactView
+from gpudoctor.facts.store import FactStore, FactView, short
 from gpudoctor.model import BROKEN, FOUND, OK, SEVERITIES, SKIPPED, CannotTell, CheckResult, Finding
 from gpudoctor.record import replace
 
@@ -116,11 +116,6 @@ def _whose(said: str | None, own: str | None, hosts: Sequence[str | None]) -> st
     if own is not None and short(own) == short(said):
         return usual
     return next((h for h in hosts if h is not None and short(h) == short(said)), said)
-
-
-def short(host: str) -> str:
-    """NCCL cuts a host's name at its first dot; a prompt may not."""
-    return host.partition(".")[0].casefold()
 
 
 def _vet(checker: BaseChecker, said: object) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.join import join
 from gpudoctor.facts.machine import Machine
+from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactStore
 from gpudoctor.model import Missing
 from gpudoctor.read.section import Section, Unparsable, parser_module
@@ -162,7 +163,7 @@ def _joined(pile: _Pile) -> Intake:
     missing = list(pile.missing)
     for host, parts in groups.items():
         probes = tried.get(host, {})
-        store = join(FactStore(host, parts, recorded=not _looked(probes)))
+        store = join(FactStore(host, parts, not _looked(probes), named=not isinstance(host, _Another)))
         if probes:
             _explain_absence(store, probes)
         where = f" ({host})" if host is not None and len(groups) > 1 else ""
@@ -176,6 +177,10 @@ def _joined(pile: _Pile) -> Intake:
             for c in store.contradictions
         )
         stores.append(store)
+    if any(Nccl in store for store in stores):
+        from gpudoctor.facts.homes import settle
+
+        missing.extend(settle(stores))
     return Intake(
         stores=tuple(stores),
         missing=tuple(dict.fromkeys(missing)),

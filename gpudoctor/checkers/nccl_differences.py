@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gpudoctor import cpulist
 from gpudoctor.checkers.fabric import FABRIC
@@ -12,7 +12,7 @@ from gpudoctor.checkers.nccl_diagnostics import complained
 from gpudoctor.checkers.nccl_env import NCCL_ENV
 from gpudoctor.checkers.nccl_pcie import overrated
 from gpudoctor.checkers.nccl_rules import RULES, Around
-from gpudoctor.checkers.nccl_view import Ranks, bdf_of, gpu_of, named
+from gpudoctor.checkers.nccl_view import Ranks, gpu_of, host_of, named
 from gpudoctor.checkers.numa import NUMA_MISMATCH
 from gpudoctor.checkers.p2p import UNSUPPORTED
 from gpudoctor.checkers.pair_path import PHB, SYS
@@ -20,11 +20,12 @@ from gpudoctor.checkers.traffic import can_peer
 from gpudoctor.checkers.version_mismatch import VERSION_MISMATCH
 from gpudoctor.checkers.visibility import GPU_NOT_VISIBLE
 from gpudoctor.facts.gpu import Gpus
-from gpudoctor.facts.nccl import Nccl, NcclComm
+from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage, NcclProc, bdf_of
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Setting, Settings
 from gpudoctor.facts.topology import Nics, Pairs
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, WARNING, Evidence, Finding, Step
+from gpudoctor.record import replace
 
 # Settings that all ranks must have alike: they choose algorithm, protocol, transport, buffers.
 _ALIKE = frozenset(
@@ -53,7 +54,7 @@ def judged(facts: FactView) -> Iterator[Finding]:
     yield from _harmful(nccl, facts)
     yield from _refused(nccl, facts)
     yield from _without_nvls(nccl)
-    yield from _affinity(nccl)
+    yield from _affinity(nccl, facts)
     yield from _far(nccl, facts)
     yield from overrated(nccl, facts)
     yield from complained(nccl)
@@ -130,8 +131,8 @@ def _versions(comm: NcclComm, facts: FactView) -> Iterator[Finding]:
             f"NCCL {comm.version} is too old to judge: it prints little of what it decides, and it has no kernels for GPUs newer than Volta.",
             (spot,), remediation=(Step("Install a current NCCL, or a PyTorch that brings one", "pip install -U nvidia-nccl-cu12", "reversible"),),
         )  # fmt: skip
-    for rank in ranks.rank.values():
-        gpu = gpu_of(rank, facts.get(Gpus))
+    for number, rank in ranks.rank.items():
+        gpu = gpu_of(rank, ranks.home(number, facts).get(Gpus))
         for pattern, needed, word in _NEEDS:
             if gpu is not None and gpu.name and pattern.search(gpu.name) and version < needed:
                 yield Finding(
@@ -143,46 +144,62 @@ def _versions(comm: NcclComm, facts: FactView) -> Iterator[Finding]:
 
 
 def _unseen(comm: NcclComm, facts: FactView) -> Iterator[Finding]:
-    """GPUs of the host that no rank uses, where the whole communicator sits on it."""
-    gpus = facts.get(Gpus)
+    """GPUs of a host that no rank uses, where every rank of the communicator is known."""
     ranks = Ranks(comm)
-    if (
-        gpus is None
-        or not gpus.complete
-        or comm.nnodes != 1
-        or len(ranks.rank) != comm.nranks
-        or len(gpus.listed) <= len(ranks.rank)
-    ):
+    if len(ranks.rank) != comm.nranks or not facts.several and comm.nnodes != 1:
         return
-    used = [gpu_of(r, gpus) for r in ranks.rank.values()]
-    if None in used:
-        return
-    left = [g for g in gpus.listed if g not in used]
-    if left:
-        yield Finding(
-            GPU_NOT_VISIBLE.slug, NOTE, "host",
-            f"The {len(ranks.rank)} ranks use {len(ranks.rank)} of this host's {len(gpus.listed)} GPUs; {', '.join(g.label for g in left[:8])} took no part.",
-            (next(iter(ranks.rank.values())).at("nranks"), left[0].at("index")), CERTAIN, None,
-            (Step("Only if all should work: start a rank for each, and see what the job is given", "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES"),),
-        )  # fmt: skip
+    for part, home in ranks.parts(facts):
+        gpus = home.get(Gpus)
+        if gpus is None or not gpus.complete or len(gpus.listed) <= len(part.rank):
+            continue
+        used = [gpu_of(r, gpus) for r in part.rank.values()]
+        if None in used:
+            continue
+        left = [g for g in gpus.listed if g not in used]
+        if left:
+            yield Finding(
+                GPU_NOT_VISIBLE.slug, NOTE, "host",
+                f"The {len(part.rank)} ranks {'' if comm.nnodes == 1 else 'here '}use {len(set(map(id, used)))} of this host's {len(gpus.listed)} GPUs; {', '.join(g.label for g in left[:8])} took no part.",
+                (next(iter(part.rank.values())).at("nranks"), left[0].at("index")), CERTAIN, None,
+                (Step("Only if all should work: start a rank for each, and see what the job is given", "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES"),),
+                host=host_of((p.host for p in part.proc.values()), home, facts),
+            )  # fmt: skip
+
+
+def _homes(nccl: Nccl, facts: FactView) -> dict[FactView, list[NcclProc]]:
+    """Every machine's facts with the processes that ran there."""
+    out: dict[FactView, list[NcclProc]] = {}
+    for proc in nccl.procs:
+        out.setdefault(facts.on(proc.host), []).append(proc)
+    return out
 
 
 def _harmful(nccl: Nccl, facts: FactView) -> Iterator[Finding]:
-    """The rules for settings, applied to what NCCL says it took."""
-    own = facts.get(Settings)
-    known = {(s.name, s.value.strip()) for s in own or ()}
+    """The rules for settings, applied to what NCCL says it took: on each machine by what that machine has."""
+    said: set[tuple[str, str]] = set()
+    if not facts.several:
+        yield from _by_rules(nccl, tuple(nccl.settings), nccl.procs, facts, said)
+        return
+    for home, procs in _homes(nccl, facts).items():
+        taken = dict.fromkeys((n, v) for p in procs for n, v in p.env.items())
+        for found in _by_rules(nccl, tuple(taken), procs, home, said):
+            yield replace(found, host=host_of((p.host for p in procs), home, facts))
+
+
+def _by_rules(
+    nccl: Nccl, values: Iterable[tuple[str, str]], procs: Iterable[NcclProc], home: FactView, said: set[tuple[str, str]]
+) -> Iterator[Finding]:
+    known = {(s.name, s.value.strip()) for s in home.get(Settings) or ()}
     taken = Settings(
         tuple(
-            Setting(name=name, value=value, scope="environment", origin={"*": spot})
-            for (name, value), spot in nccl.settings.items()
-            if (name, value) not in known and name.startswith("NCCL_")
+            Setting(name=name, value=value, scope="environment", origin={"*": nccl.settings[name, value]})
+            for name, value in values
+            if (name, value) not in known and name.startswith("NCCL_") and (name, value) in nccl.settings
         )
     )
-    nvlink = any(p.path == "NVL" for p in facts.get(Pairs) or ()) or any(
-        p.fabric_state == 3 or p.nvlink_gbs for p in nccl.procs
-    )
-    around = Around(pairs=facts.get(Pairs), nics=facts.get(Nics), nvlink=nvlink)
-    said: set[tuple[str, str]] = set()
+    pairs = home.get(Pairs)
+    nvlink = any(p.path == "NVL" for p in pairs or ()) or any(p.fabric_state == 3 or p.nvlink_gbs for p in procs)
+    around = Around(pairs=pairs, nics=home.get(Nics), nvlink=nvlink)
     # Where ranks differ, each value is a setting of its own to the rules.
     for setting in taken:
         for rule in RULES:
@@ -198,28 +215,30 @@ def _harmful(nccl: Nccl, facts: FactView) -> Iterator[Finding]:
 
 
 def _refused(nccl: Nccl, facts: FactView) -> Iterator[Finding]:
-    """The driver's refusals that NCCL mentions and then goes on without."""
-    pairs: dict[tuple[int, int], Evidence] = {}
+    """The driver's refusals that NCCL mentions and then goes on without, a machine at a time."""
+    machines: dict[FactView, list[NcclMessage]] = {}
     for message in nccl.messages:
-        if message.family not in ("p2p-refused", "p2p-could-not-enable") or "a" not in message.fields:
-            continue
-        a, b = sorted((int(message.fields["a"]), int(message.fields["b"])))
-        pairs.setdefault((a, b), message.at("text"))
-    if not pairs:
-        return
-    gpus = facts.get(Gpus)
-    able = [
-        can_peer(g) for i in {n for p in pairs for n in p} if gpus is not None and (g := gpus.by_index(i)) is not None
-    ]
-    by_design = bool(able) and all(a is False for a in able)
-    ordered = sorted(pairs)
-    yield Finding(
-        UNSUPPORTED.slug, NOTE if by_design else WARNING, f"pair:{ordered[0][0]}-{ordered[0][1]}" if len(ordered) == 1 else "host",
-        f"The driver refuses peer access between GPUs {named(ordered)}, so NCCL goes through host memory there. "
-        + ("These parts have no peer to peer: nothing to repair." if by_design else "Consumer cards and many virtual machines are like that by design; else the driver, the hypervisor or a BIOS setting is behind it."),
-        tuple(pairs[p] for p in ordered[:4]), CERTAIN, None,
-        (Step("See the driver's word for each pair", "nvidia-smi topo -p2p r; nvidia-smi topo -p2p w"),),
-    )  # fmt: skip
+        if message.family in ("p2p-refused", "p2p-could-not-enable") and "a" in message.fields:
+            machines.setdefault(facts.on(message.host), []).append(message)
+    for home, messages in machines.items():
+        pairs: dict[tuple[int, int], Evidence] = {}
+        for message in messages:
+            a, b = sorted((int(message.fields["a"]), int(message.fields["b"])))
+            pairs.setdefault((a, b), message.at("text"))
+        gpus = home.get(Gpus)
+        able = [
+            can_peer(g) for i in {n for p in pairs for n in p} if gpus is not None and (g := gpus.by_index(i)) is not None
+        ]
+        by_design = bool(able) and all(a is False for a in able)
+        ordered = sorted(pairs)
+        yield Finding(
+            UNSUPPORTED.slug, NOTE if by_design else WARNING, f"pair:{ordered[0][0]}-{ordered[0][1]}" if len(ordered) == 1 else "host",
+            f"The driver refuses peer access between GPUs {named(ordered)}, so NCCL goes through host memory there. "
+            + ("These parts have no peer to peer: nothing to repair." if by_design else "Consumer cards and many virtual machines are like that by design; else the driver, the hypervisor or a BIOS setting is behind it."),
+            tuple(pairs[p] for p in ordered[:4]), CERTAIN, None,
+            (Step("See the driver's word for each pair", "nvidia-smi topo -p2p r; nvidia-smi topo -p2p w"),),
+            host=host_of((m.host for m in messages), home, facts),
+        )  # fmt: skip
 
 
 def _without_nvls(nccl: Nccl) -> Iterator[Finding]:
@@ -237,7 +256,7 @@ def _without_nvls(nccl: Nccl) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _affinity(nccl: Nccl) -> Iterator[Finding]:
+def _affinity(nccl: Nccl, facts: FactView) -> Iterator[Finding]:
     """`Affinity for GPU 3 is empty … (GPU affinity = 32-63 ; CPU affinity = 0-31)`: the launcher bound it elsewhere."""
     for proc in nccl.procs:
         for index, text in proc.affinity.items():
@@ -250,16 +269,15 @@ def _affinity(nccl: Nccl) -> Iterator[Finding]:
                 f"{f'Rank {some.rank}' if some is not None else 'A process'} is bound to CPUs {found[2]}, but GPU {index} belongs to CPUs {found[1]}: the launcher put it on another NUMA node.",
                 (nccl.seen.get(f"affinity {index}") or proc.at("affinity"),), LIKELY, "host copies and network traffic cross the link between sockets",
                 (Step("Bind each rank to the node of its GPU, or not at all", "srun --cpu-bind=none COMMAND   # or numactl --cpunodebind=NODE per rank", "reversible", "taskset -cp PID"),),
+                host=host_of((proc.host,), facts.on(proc.host), facts),
             )  # fmt: skip
 
 
 def _far(nccl: Nccl, facts: FactView) -> Iterator[Finding]:
     """Path types of NCCL's topology dump, where no matrix of the host says more."""
-    if facts.get(Pairs) is not None:
-        return
     worst: dict[str, list[tuple[str, str]]] = {}
     for proc in nccl.procs:
-        for path in proc.paths:
+        for path in proc.paths if facts.on(proc.host).get(Pairs) is None else ():
             if path.type in ("PHB", "SYS") and (path.a, path.b) not in worst.setdefault(path.type, []):
                 worst[path.type].append((path.a, path.b))
     for kind, cause in (("PHB", PHB), ("SYS", SYS)):

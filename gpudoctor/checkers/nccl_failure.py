@@ -18,13 +18,13 @@ from gpudoctor.checkers.nccl_causes import (
     RANK_MISMATCH,
 )
 from gpudoctor.checkers.nccl_env import NCCL_ENV
-from gpudoctor.checkers.nccl_view import bdf_of, who
+from gpudoctor.checkers.nccl_view import who
 from gpudoctor.checkers.nvlink_errors import ERRORS as NVLINK_ERRORS
 from gpudoctor.checkers.p2p import UNSUPPORTED
 from gpudoctor.checkers.shm import SHM
 from gpudoctor.checkers.version_mismatch import VERSION_MISMATCH
 from gpudoctor.checkers.visibility import GPU_NOT_VISIBLE
-from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage
+from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage, bdf_of
 from gpudoctor.facts.nccl_join import root
 from gpudoctor.facts.store import FactView
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, Cause, Evidence, Finding, Step

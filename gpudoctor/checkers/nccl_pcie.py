@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoctor import pcie
-from gpudoctor.checkers.nccl_view import bdf_of
 from gpudoctor.checkers.pcie_link import SPEED, WIDTH
 from gpudoctor.facts.gpu import Gpu, Gpus
-from gpudoctor.facts.nccl import Nccl
+from gpudoctor.facts.nccl import Nccl, bdf_of
 from gpudoctor.facts.store import FactView
 from gpudoctor.model import LIKELY, NOTE, POSSIBLE, WARNING, Evidence, Finding, Step
+from gpudoctor.record import replace
 
 # GB/s that NCCL counts for one lane, by GT/s (graph/topo.cc: 60, 120, 240, … over 80).
 _PER_LANE = {2.5: 0.1875, 5.0: 0.375, 8.0: 0.75, 16.0: 1.5, 32.0: 3.0, 64.0: 6.0}
@@ -22,16 +22,19 @@ _SAME = 0.99  # printed with one digit
 
 
 def overrated(nccl: Nccl, facts: FactView) -> Iterator[Finding]:
-    """Each GPU of this host once."""
-    gpus = facts.get(Gpus)
-    told: set[str] = set()
-    for proc in nccl.procs if gpus is not None else ():
-        for bus, assumed in proc.pcie.items():
+    """Each GPU once, of whichever host."""
+    told: set[tuple[FactView, str]] = set()
+    for proc in nccl.procs:
+        home = facts.on(proc.host)
+        gpus = home.get(Gpus)
+        for bus, assumed in proc.pcie.items() if gpus is not None else ():
             gpu = gpus.by_bdf(bdf_of(bus)) if gpus is not None else None
-            if gpu is None or gpu.label in told:
+            if gpu is None or (home, gpu.label) in told:
                 continue
-            told.add(gpu.label)
-            yield from _of(gpu, assumed, nccl.seen.get(f"pcie {bus}") or proc.at("pcie"))
+            told.add((home, gpu.label))
+            spot = proc.at("pcie") if facts.several else nccl.seen.get(f"pcie {bus}") or proc.at("pcie")
+            for found in _of(gpu, assumed, spot):
+                yield replace(found, host=home.host) if facts.several else found
 
 
 def _of(gpu: Gpu, assumed: float, spot: Evidence) -> Iterator[Finding]:

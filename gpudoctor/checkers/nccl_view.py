@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
+from copy import copy
 
 from gpudoctor.checkers.traffic import can_peer
 from gpudoctor.facts.gpu import Gpu, Gpus
-from gpudoctor.facts.nccl import NcclComm, NcclMessage, NcclProc, NcclRank, Transport
+from gpudoctor.facts.nccl import NcclComm, NcclMessage, NcclProc, NcclRank, Transport, bdf_of
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.topology import Pair, Pairs
+from gpudoctor.record import replace
 
 # Facts these questions read; a checker that asks them lists them all.
 VIEW_FACTS = (Gpus, Pairs)
-_LOCAL = ("127.", "::1", "172.17.", "0.0.0.0", "[::1]")
 
 
 class Ranks:
@@ -21,6 +21,7 @@ class Ranks:
 
     def __init__(self, comm: NcclComm) -> None:
         self.comm = comm
+        self._whole = self  # of which this is a part
         self.rank: dict[int, NcclRank] = {}
         self.proc: dict[int, NcclProc] = {}
         for number, proc, rank in comm.members():
@@ -36,13 +37,49 @@ class Ranks:
     def address(self, rank: int) -> str | None:
         """The IP address the rank's process announced; None for one that says nothing (loopback, docker0)."""
         proc = self.proc.get(rank)
-        if proc is None or proc.address is None:
-            return None
-        name, _, address = proc.address.partition(":")
-        return None if not address or address.startswith(_LOCAL) or name.startswith(("lo", "docker")) else address
+        return proc.ip if proc is not None else None
+
+    @property
+    def whole(self) -> NcclComm:
+        """The communicator of which these may be one machine's ranks."""
+        return self._whole.comm
+
+    def parts(self, facts: FactView) -> Iterator[tuple[Ranks, FactView]]:
+        """The ranks of each machine with its own facts; those of all machines that the input knows nothing of, together."""
+        if not facts.several:
+            yield self, facts
+            return
+        members: dict[FactView, list[int]] = {}
+        for number in self.rank:
+            members.setdefault(self.home(number, facts), []).append(number)
+        for view, numbers in members.items():
+            yield self._part(frozenset(numbers)), view
+
+    def _part(self, numbers: frozenset[int]) -> Ranks:
+        out = copy(self)
+        out.rank = {n: r for n, r in self.rank.items() if n in numbers}
+        out.proc = {n: p for n, p in self.proc.items() if n in numbers}
+        env: dict[str, str] = {}
+        for proc in out.proc.values():
+            for name, value in proc.env.items():
+                env.setdefault(name, value)
+        out.comm = replace(
+            self.comm,
+            transports=tuple(t for t in self.comm.transports if t.a in numbers and t.b in numbers),
+            env=env,
+            procs=tuple({id(p): p for p in out.proc.values()}.values()),
+        )
+        return out
+
+    def home(self, rank: int | None, facts: FactView) -> FactView:
+        """The facts of the machine that a rank runs on."""
+        proc = self.proc.get(rank) if rank is not None else None
+        return facts.on(proc.host if proc is not None else None)
 
     def same_machine(self, a: int, b: int) -> bool | None:
         """Are these two ranks on one machine? None where the log does not tell."""
+        if self._whole is not self:
+            return self._whole.same_machine(a, b)
         if self.comm.nnodes == 1 or (min(a, b), max(a, b)) in self._direct:
             return True
         one, two = self.proc.get(a), self.proc.get(b)
@@ -85,14 +122,6 @@ def _twice(named: Iterable[tuple[str | None, NcclRank]]) -> frozenset[str]:
     return frozenset(out)
 
 
-def bdf_of(bus_id: str | None) -> str | None:
-    """NCCL's hex bus id as an address: `ce000` is 0000:ce:00.0. One digit function, two device, two bus, rest domain."""
-    if not bus_id or not re.fullmatch(r"[0-9a-f]{1,12}", bus_id):
-        return None
-    number = int(bus_id, 16)
-    return f"{number >> 20:04x}:{number >> 12 & 0xFF:02x}:{number >> 4 & 0xFF:02x}.{number & 0xF:x}"
-
-
 def gpu_of(rank: NcclRank | None, gpus: Gpus | None) -> Gpu | None:
     """The host's GPU that a rank uses: by address, else by NVML's index."""
     if rank is None or gpus is None:
@@ -100,9 +129,22 @@ def gpu_of(rank: NcclRank | None, gpus: Gpus | None) -> Gpu | None:
     return gpus.by_bdf(bdf_of(rank.bus_id)) or (gpus.by_index(rank.nvml_dev) if rank.nvml_dev is not None else None)
 
 
+def host_of(ranks: Iterable[str | None], home: FactView, facts: FactView) -> str | None:
+    """Whose a finding is that rests on `home`: the machine's name in the input, else the log's; None: the log's own."""
+    if home.nowhere is None:
+        return home.host if home is not facts else None
+    names = list(dict.fromkeys(n for n in ranks if n is not None))
+    if len(names) == 1:
+        return names[0]
+    return None if facts.host is None else ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
 def pair_of(ranks: Ranks, a: int, b: int, facts: FactView) -> Pair | None:
     """The host's pair of GPUs that two ranks use."""
-    pairs, gpus = facts.get(Pairs), facts.get(Gpus)
+    home = ranks.home(a, facts)
+    if ranks.home(b, facts) is not home:
+        return None
+    pairs, gpus = home.get(Pairs), home.get(Gpus)
     indices = []
     for rank in (ranks.rank.get(a), ranks.rank.get(b)):
         gpu = gpu_of(rank, gpus)
@@ -124,7 +166,8 @@ def could_peer(ranks: Ranks, a: int, b: int, facts: FactView) -> tuple[bool | No
             return all(w == "OK" for w in said), False
     if ranks.fabric(a) and ranks.fabric(b):
         return True, True
-    able = [can_peer(g) if (g := gpu_of(ranks.rank.get(r), facts.get(Gpus))) is not None else None for r in (a, b)]
+    gpus = [gpu_of(ranks.rank.get(r), ranks.home(r, facts).get(Gpus)) for r in (a, b)]
+    able = [can_peer(g) if g is not None else None for g in gpus]
     if False in able:
         return False, False
     return (True if all(able) else None), False

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from gpudoctor.checkers.nccl_causes import GDR_OFF, P2P_NOT_USED, SOCKET_FALLBACK, SPLIT_HOST
 from gpudoctor.checkers.nccl_env import P2P_DISABLED_ENV
-from gpudoctor.checkers.nccl_view import Ranks, between, could_peer, gpu_of, inside, level, named, pair_of
+from gpudoctor.checkers.nccl_view import Ranks, between, could_peer, gpu_of, host_of, inside, level, named, pair_of
 from gpudoctor.checkers.traffic import can_peer
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.nccl import Nccl, NcclComm, kind_of
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Settings
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, POSSIBLE, WARNING, CannotTell, Evidence, Finding, Step
+from gpudoctor.record import replace
 
 _COST_SHM = "28 instead of 328 GB/s all-reduce, measured on two H200 with NVLink"
 _COST_TCP = "3 GB/s all-reduce instead of 28 over shared memory and 328 over NVLink, measured on two H200"
@@ -21,12 +22,11 @@ _COST_TCP = "3 GB/s all-reduce instead of 28 over shared memory and 328 over NVL
 def judged(facts: FactView) -> Iterator[Finding | CannotTell]:
     """Every communicator of the log by itself; what several say alike, once."""
     nccl = facts[Nccl]
-    said: set[tuple[str, str, str]] = set()
+    said: set[tuple[str, str, str, str | None]] = set()
     for comm in nccl:
         ranks = Ranks(comm)
         for finding in (
-            *_switched_off(ranks, nccl, facts),
-            *_not_used(ranks, nccl, facts),
+            *(found for part, home in ranks.parts(facts) for found in _of_machine(part, nccl, home, facts)),
             *_sockets(ranks, nccl),
             *_split(ranks),
             *_gpudirect(ranks, nccl, facts),
@@ -35,10 +35,18 @@ def judged(facts: FactView) -> Iterator[Finding | CannotTell]:
                 finding.slug,
                 finding.subject,
                 finding.message if isinstance(finding, Finding) else finding.reason,
+                finding.host if isinstance(finding, Finding) else None,
             )
             if key not in said:
                 said.add(key)
                 yield finding
+
+
+def _of_machine(ranks: Ranks, nccl: Nccl, home: FactView, facts: FactView) -> Iterator[Finding | CannotTell]:
+    """What was lost within one machine, by its own facts."""
+    host = host_of((p.host for p in ranks.proc.values()), home, facts)
+    for said in (*_switched_off(ranks, nccl, home), *_not_used(ranks, nccl, home)):
+        yield said if isinstance(said, CannotTell) or host is None else replace(said, host=host)
 
 
 def _seen(nccl: Nccl, comm: NcclComm, via: str) -> Evidence:
@@ -66,7 +74,7 @@ def _switched_off(ranks: Ranks, nccl: Nccl, facts: FactView) -> Iterator[Finding
         cut = [(a, b) for a, b in cut if could_peer(ranks, a, b, facts)[0] is not False]
         if not cut or word in ("PHB", "SYS"):
             return
-    if not cut and comm.transports and not local:
+    if not cut and ranks.whole.transports and not local:
         return  # one rank a machine: nothing to switch off
     linked = any(could_peer(ranks, a, b, facts)[1] for a, b in cut) or (
         not cut and len(ranks.rank) > 1 and all(ranks.fabric(r) for r in ranks.rank)
@@ -154,7 +162,8 @@ def _not_used(ranks: Ranks, nccl: Nccl, facts: FactView) -> Iterator[Finding | C
         )  # fmt: skip
     if open_ and not (linked or able):
         pairs = [(a, b) for a, b, _ in open_]
-        yield CannotTell(P2P_NOT_USED.slug, f"ranks {named(pairs)} talk over {open_[0][2]}; whether their GPUs could use peer to peer is not in the input (nvidia-smi topo -m; nvidia-smi topo -p2p r)")
+        why = facts.nowhere or "nvidia-smi topo -m; nvidia-smi topo -p2p r"
+        yield CannotTell(P2P_NOT_USED.slug, f"ranks {named(pairs)} talk over {open_[0][2]}; whether their GPUs could use peer to peer is not in the input ({why})")
 
 
 def _why(ranks: Ranks, pair: tuple[int, int], comm: NcclComm, facts: FactView) -> tuple[str, tuple[Step, ...]]:
@@ -283,7 +292,7 @@ def _gpudirect(ranks: Ranks, nccl: Nccl, facts: FactView) -> Iterator[Finding]:
     network = next((p.network for p in comm.procs if p.network), None)
     if far and direct or comm.nnodes == 1 or network == "Socket" or not (far or (off and len(off) == len(told))):
         return
-    gpus = [g for r in ranks.rank.values() if (g := gpu_of(r, facts.get(Gpus))) is not None]
+    gpus = [g for n, r in ranks.rank.items() if (g := gpu_of(r, ranks.home(n, facts).get(Gpus))) is not None]
     if gpus and all(g.name and "GeForce" in g.name for g in gpus):
         return  # GeForce has no GPUDirect RDMA
     message = next((m for m in comm.messages if "GPU Direct RDMA Disabled" in m.text), None)

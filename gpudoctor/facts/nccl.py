@@ -12,6 +12,7 @@ from gpudoctor.model import Evidence
 from gpudoctor.record import EMPTY
 
 Process = tuple[str, str | None, int | None]  # source, host, pid
+_LOCAL = ("127.", "::1", "172.17.", "0.0.0.0", "[::1]")
 MAX_PAIRS = 100_000  # of one communicator; beyond, transports are summed up per kind
 
 
@@ -92,6 +93,12 @@ class NcclProc(Entry):
     pcie: Mapping[str, float] = EMPTY  # bus id -> GB/s that NCCL counts for the GPU's own link, `+ PCI[24.0] - GPU/1000`
     tuning: Mapping[tuple[str, str, str], tuple[float, float]] = MappingProxyType({})  # collective, algorithm, protocol -> us, GB/s
     ranks: tuple[NcclRank, ...] = ()
+
+    @property
+    def ip(self) -> str | None:
+        """The address it announced; None for one that says nothing (loopback, docker0)."""
+        name, _, address = (self.address or "").partition(":")
+        return None if not address or address.startswith(_LOCAL) or name.startswith(("lo", "docker")) else address
 
 
 class NcclMessage(Entry):
@@ -218,3 +225,11 @@ class Nccl(Fact):
 def kind_of(via: str) -> str:
     """Transport without the adapter's number: `NET/IB/3/GDRDMA` -> `NET/IB/GDRDMA`."""
     return re.sub(r"^(NET/[^/]+)/\d+", r"\1", via)
+
+
+def bdf_of(bus_id: str | None) -> str | None:
+    """NCCL's hex bus id as an address: `ce000` is 0000:ce:00.0. One digit function, two device, two bus, rest domain."""
+    if not bus_id or not re.fullmatch(r"[0-9a-f]{1,12}", bus_id):
+        return None
+    number = int(bus_id, 16)
+    return f"{number >> 20:04x}:{number >> 12 & 0xFF:02x}:{number >> 4 & 0xFF:02x}.{number & 0xF:x}"
