@@ -9,8 +9,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpudoctor.probe.nvml_ask import Asker, plain, words
+else:
+    from nvml_ask import Asker, plain, words  # beside this file
 
 ROUNDS, PAUSE_S = 3, 0.03  # readings of each PCIe link
 ERRORS_PAUSE_S = 0.05  # between the two readings of the NVLink counters
@@ -23,51 +27,6 @@ RECOVERY_OK, RECOVERY_FAILED, RECOVERY_ALL = 213, 214, 215  # NVLink 5
 PCIE_TX_BYTES, PCIE_RX_BYTES = 197, 198
 MAX_LINKS = 36  # NVML_NVLINK_MAX_LINKS
 P2P = (("read", 0), ("write", 1), ("nvlink", 2), ("atomics", 3))
-
-Call = Callable[..., Any]
-
-
-def words(error: BaseException) -> str:
-    """An error in the driver's words, short."""
-    return str(error)[:200]
-
-
-class Asker:
-    """Calls NVML and keeps the reasons of what failed."""
-
-    def __init__(self, nvml: Any) -> None:
-        self.nvml = nvml
-        self.errors: dict[str, str] = {}
-
-    def __call__(self, name: str, *args: Any) -> Any:
-        """One call by its name without `nvmlDevice`; None where it fails."""
-        try:
-            return getattr(self.nvml, name if name.startswith("nvml") else f"nvmlDevice{name}")(*args)
-        except Exception as error:  # NVMLError, or a pynvml older than the call
-            self.errors.setdefault(name, words(error))
-            return None
-
-    def fields(self, handle: Any, *ids: Any) -> list[int | float | None]:
-        """Field values in order; None where one is not supported."""
-        values = self("GetFieldValues", handle, list(ids))
-        if values is None:
-            return [None] * len(ids)
-        return [field_value(value) for value in values]
-
-
-def field_value(value: Any) -> int | float | None:
-    """The number in a field of whatever type; None where it was not to be had."""
-    if value.nvmlReturn != 0:
-        return None
-    names = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-    kind = int(value.valueType)
-    found = getattr(value.value, names[kind]) if 0 <= kind < len(names) else None
-    return found if isinstance(found, (int, float)) else None
-
-
-def plain(value: Any) -> Any:
-    """Old pynvml releases return bytes."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def mask(words_: Any) -> list[int] | None:
