@@ -10,6 +10,7 @@ from gpudoctor.facts.hang import Frame
 from gpudoctor.facts.nccl import Nccl, NcclProc
 from gpudoctor.hang import AHEAD, ALL_IN, BEHIND, EARLIER, MISMATCH, NOT_STARTED, SILENT, Hang, collective, listing
 from gpudoctor.model import ERROR, Evidence, Finding, Step
+from gpudoctor.record import replace
 
 MAX_SUBJECTS = 8  # suspects with a finding of their own; beyond, one finding names them together
 MAX_EVIDENCE = 8
@@ -80,12 +81,12 @@ def _what(hang: Hang, found: tuple[Hang, ...]) -> str:
         upto = f": the last that {'it' if one else 'they'} called is #{last.pop()}" if len(last) == 1 else ""
         return f"{suspects} never called {what}{where}{upto}."
     if hang.kind == AHEAD:
-        return f"{suspects} waited{waited} in {what}, which the other ranks never called: a call that only some ranks make."
+        return f"{suspects} waited{waited} in {_own(hang)}, which the other ranks never called: a call that only some ranks make."
     if hang.kind == MISMATCH:
         order = " The same calls come in another order." if hang.swapped else ""
         return f"The ranks do not call the same: {_calls(hang)}.{order} They wait for each other for ever."
     if hang.kind == EARLIER:
-        return f"{suspects} still wait{'s' if one else ''} in {what}, which the others have finished; those wait in a later one."
+        return f"{suspects} still wait{'s' if one else ''} in {_own(hang)}, which the others have finished; those wait in {what}."
     if hang.kind == NOT_STARTED:
         return (
             f"All ranks called {what}, and it runs on all but {_small(suspects)}: there the GPU has not begun it, because earlier work "
@@ -99,6 +100,15 @@ def _what(hang: Hang, found: tuple[Hang, ...]) -> str:
             "the way between the GPUs, or a GPU itself, stands still."
         )
     return f"{waiters} waited{waited} in {what}. Nothing in the input shows which rank did not come: the lines of the others are needed."
+
+
+def _own(hang: Hang) -> str:
+    """The collective in which the suspects wait themselves, where it is another than that of the rest."""
+    views = [hang.views[r] for r in hang.suspects if r in hang.views]
+    view = next((v for v in views if v.signature is not None), views[0] if views else None)
+    if view is None or view.waits_in is None or view.waits_in == hang.seq:
+        return collective(hang)
+    return collective(replace(hang, seq=view.waits_in, op=view.signature.op if view.signature is not None else None))
 
 
 def _small(words: str) -> str:

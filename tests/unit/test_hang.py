@@ -103,6 +103,16 @@ def test_still_in_an_earlier_one() -> None:
     assert finding.subject == "rank:3" and "which the others have finished" in finding.message
 
 
+def test_each_side_is_named_with_the_collective_in_which_it_waits() -> None:
+    late = work(3, 5, 5, last_completed=4, op="ALLGATHER", numel_out=64)
+    (finding,) = findings(CollectiveTimeout(), Watchdog((*(work(r, 6, 6, last_completed=5) for r in range(3)), late))).values()
+    assert finding.message == "Rank 3 still waits in ALLGATHER #5, which the others have finished; those wait in ALLREDUCE #6."
+    # The other way round: most wait in the earlier one.
+    ahead = work(3, 6, 6, last_completed=5, op="BROADCAST")
+    (finding,) = findings(CollectiveTimeout(), Watchdog((*(work(r, 5, 5, last_completed=4) for r in range(3)), ahead))).values()
+    assert finding.subject == "rank:3" and "in BROADCAST #6, which the other ranks never called" in finding.message
+
+
 def test_a_suspect_that_waits_elsewhere_is_a_victim_there() -> None:
     """Ranks 0 and 1 wait for 2 in the default group; 2 waits for 3 in another: 3 is the cause, and it is told first."""
     facts = Watchdog(
