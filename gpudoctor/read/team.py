@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 AFTER = 64 << 20  # bytes read before children pay for their start
 MEMBERS = 4  # at most: what only one process can do takes a quarter of the time
+GATHERED = 8  # chunks handed over at once
 PATIENCE_S = 30.0  # a chunk takes milliseconds
 
 
@@ -44,7 +45,7 @@ class Team:
         """Each chunk with what it holds; None where nobody has looked yet."""
         at_work: deque[tuple[bytes, _Member]] = deque()
         try:
-            for chunk in chunks:
+            for chunk in self._gathered(chunks):
                 self._left -= len(chunk)
                 if self._left < 0 and not self._all and self._size > 1:
                     self._begin(sieve)
@@ -59,6 +60,19 @@ class Team:
         finally:
             if at_work:  # the reader stopped early: nobody will ask for these answers
                 self.close()
+
+    def _gathered(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Children get more at a time: what is said again within a chunk is handed back once."""
+        held: list[bytes] = []
+        for chunk in chunks:
+            if self._all and chunk.endswith(b"\n"):
+                held.append(chunk)
+                if len(held) < GATHERED:
+                    continue
+            yield b"".join((*held, chunk)) if held and held[-1] is not chunk else b"".join(held) if held else chunk
+            held.clear()
+        if held:
+            yield b"".join(held)
 
     def _begin(self, sieve: Sieve) -> None:
         size, self._size = self._size, 0  # never twice

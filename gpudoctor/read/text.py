@@ -109,6 +109,7 @@ def lines_of(chunks: Iterable[bytes], passing: Passing | None = None) -> Iterato
     """
     number = 0
     rest = b""
+    before, shown = b"\n", 0  # the text before this chunk, some of it, and the number of the last line that was shown
     whole = whole_lines(_as_utf8(iter(chunks)))
     for chunk in whole if passing is None else passing.ahead(whole):
         if not chunk.endswith(b"\n"):
@@ -126,9 +127,11 @@ def lines_of(chunks: Iterable[bytes], passing: Passing | None = None) -> Iterato
                     yield from _whole(number + place, line)
             number += chunk.count(b"\n")
         else:
-            for place, line in _shown(chunk, passing):
+            for place, line in _shown(chunk, passing, before, number - shown):
                 yield from _whole(number + place, line)
+                shown = number + place
             number += passing.line_ends(chunk)
+            before = chunk if len(chunk) > MAX_LINE else (before + chunk)[-2 * MAX_LINE :]
     if rest.strip(b"\r"):
         *done, last = rest.strip(b"\r").replace(b"\r", b"\n").split(b"\n")
         for part in done:
@@ -142,16 +145,23 @@ def _is_plain(chunk: bytes) -> bool:
     return chunk.isascii() and chunk.translate(None, b"\t\n").decode("ascii").isprintable()
 
 
-def _shown(chunk: bytes, passing: Passing) -> Iterator[tuple[int, bytes]]:
-    """The lines to show, with their numbers in the chunk. The reader may become busy, or idle again, with any of them."""
+def _shown(chunk: bytes, passing: Passing, before: bytes, hidden: int) -> Iterator[tuple[int, bytes]]:
+    """The lines to show, with their numbers in the chunk. The reader may become busy, or idle again, with any of them.
+
+    before, hidden: what stands before the chunk, and how many lines at its end were not shown; they have numbers up to 0.
+    """
     number = 1
     at = 0  # where the first line stands that was neither shown nor passed over, and its number
     for mark in passing.marks(chunk):
         begin = chunk.rfind(b"\n", 0, mark) + 1
         near = begin
-        for _ in range(passing.BEFORE):
+        for more in range(passing.BEFORE, 0, -1):
             if near > at:
                 near = chunk.rfind(b"\n", at, near - 1) + 1 or at
+            elif number == 1:
+                yield from _last(before, min(more, hidden))
+                break
+        hidden = 0
         while at <= begin:
             if at < near and not passing.busy():
                 number += chunk.count(b"\n", at, near)
@@ -165,6 +175,12 @@ def _shown(chunk: bytes, passing: Passing) -> Iterator[tuple[int, bytes]]:
         yield number, chunk[at:end]
         number += 1
         at = end + 1
+
+
+def _last(text: bytes, count: int) -> Iterator[tuple[int, bytes]]:
+    """The last lines of a text, with numbers up to 0; its first line may be cut, and is none of them."""
+    lines = text.rsplit(b"\n", count + 1)[1:-1]
+    yield from enumerate(lines, 1 - len(lines))
 
 
 def _decoded(raw: bytes) -> str:

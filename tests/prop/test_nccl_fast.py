@@ -66,9 +66,7 @@ def said(reader: Recogniser, found: list[Section]) -> list[str]:
         if section.kind == "nccl-log":
             out += [repr(fact) for fact in parse(section)]
         else:
-            # Lines above a telling one are kept as far as its chunk goes.
-            told = [line for line in section.lines if section.kind != "torch-watchdog" or "WorkNCCL" in line.text]
-            out.append(repr((section.kind, told, section.command, section.host)))
+            out.append(repr((section.kind, section.lines, section.command, section.host)))
     return out
 
 
