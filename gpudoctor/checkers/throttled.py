@@ -8,7 +8,7 @@ from typing import ClassVar
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.store import FactView
-from gpudoctor.model import CERTAIN, LIKELY, NOTE, WARNING, CannotTell, Cause, Finding, Step, Threshold
+from gpudoctor.model import CERTAIN, LIKELY, NOTE, WARNING, CannotTell, Cause, Evidence, Finding, Step, Threshold
 
 THROTTLED = Cause(
     "GD501",
@@ -88,14 +88,19 @@ def _reasons(gpu: Gpu) -> Iterator[Finding]:
             WARNING,
             gpu.subject,
             f"{gpu.opening}: {words}.",
-            (gpu.at("throttle"),),
+            (_shown(gpu, reason),),
             CERTAIN,
             "clocks at a half or less; every other rank waits for this GPU",
             _cool(gpu, kind),
         )
     if not hard:
         for soft in (r for r in _SOFT if r in active):
-            yield Finding(THROTTLED.slug, NOTE, gpu.subject, f"{gpu.opening}: {_SOFT[soft]}.", (gpu.at("throttle"),))
+            yield Finding(THROTTLED.slug, NOTE, gpu.subject, f"{gpu.opening}: {_SOFT[soft]}.", (_shown(gpu, soft),))
+
+
+def _shown(gpu: Gpu, reason: str) -> Evidence:
+    """The reason's own line, where the output gives each one; a mask has one value for all."""
+    return gpu.origin.get(f"throttle.{reason}") or gpu.at("throttle")
 
 
 def _cool(gpu: Gpu, kind: str) -> tuple[Step, ...]:

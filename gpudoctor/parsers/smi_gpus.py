@@ -113,6 +113,8 @@ class GpuReadings:
             active = {name: r for name, r in self._throttle.items() if r.value.lower() == "active"}
             shown = next(iter(active.values()), next(iter(self._throttle.values())))
             self._set("throttle", tuple(active), shown.evidence)
+            for name, reading in active.items():  # each reason stands on a line of its own
+                self.origin[f"throttle.{name}"] = reading.evidence
         self._judge_health()
         if index is not None:
             self._set("index", index, self.origin["*"])

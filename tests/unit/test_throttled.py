@@ -3,7 +3,7 @@ import pytest
 from gpudoctor.checkers.throttled import Throttled
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.model import CannotTell
-from tests.support import HERE, check, findings
+from tests.support import FIXTURES, HERE, check, findings, parse
 
 
 def gpu(index, **fields):
@@ -62,3 +62,12 @@ def test_all_lowered_alike_is_a_note():
 def test_not_in_the_input():
     bare = Gpus((Gpu(index=0, origin=HERE),))
     assert [type(s) for s in check(Throttled(), bare)] == [CannotTell]
+
+
+@pytest.mark.parametrize("kind", ["smi-qx", "smi-q"])
+def test_the_evidence_is_the_line_of_the_reason(kind):
+    """SW Power Cap is active too, and stands above it."""
+    (gpus,) = (f for f in parse(kind, (FIXTURES / "outputs" / kind / "v100-418.txt").read_text()) if isinstance(f, Gpus))
+    found = [f for f in check(Throttled(), gpus) if f.severity == "warning"]
+    shown = [" ".join(f"{e.where} {e.value}" for e in f.evidence).lower().replace("_", " ") for f in found]
+    assert shown and all("hw thermal slowdown" in line for line in shown)
