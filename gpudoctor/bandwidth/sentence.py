@@ -10,6 +10,7 @@ _MEASURED = ("busbw-low", "bandwidth-failed")  # say that, and not why
 
 
 def sentence(session: Session, report: Report, verdict: Verdict | None) -> str:
+    """The verdict of a measurement: what was reached in GB/s, whether that is right, and what to blame."""
     run = session.measured.run
     if run is None or verdict is None:
         return _one_gpu(session, report)

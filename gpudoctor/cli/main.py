@@ -41,6 +41,8 @@ class _Failed(Exception):
 
 
 class LazyGroup(click.Group):
+    """Imports a command when it is called, and keeps its OSErrors from click, which would make a status of them."""
+
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         try:
             return super().make_context(*args, **options)  # prints --help

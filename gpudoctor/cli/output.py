@@ -48,6 +48,7 @@ def colour_wanted() -> bool:
 
 
 def unicode_wanted() -> bool:
+    """Can standard output show more than ASCII?"""
     return "utf" in (sys.stdout.encoding or "").lower()
 
 

@@ -18,6 +18,7 @@ def _unnamed_file() -> int:
 
 
 def two_files() -> tuple[int, int]:
+    """Two files without a name, for what a child prints and complains of. Raises OSError where no more can be had."""
     first = None
     try:
         first = _unnamed_file()
@@ -41,6 +42,7 @@ def allow_files(jobs: int) -> None:
 
 
 def content(file: int, most: int) -> bytes:
+    """What a child wrote, up to `most` bytes."""
     parts = []
     offset = 0
     while offset < most and (part := os.pread(file, min(1 << 20, most - offset), offset)):

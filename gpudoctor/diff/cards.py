@@ -54,6 +54,7 @@ _FIELDS = (
 
 
 def compare(seats: Seats, a: Gpus, b: Gpus, notes: Notes) -> None:
+    """GPU by GPU: which are gone or new, and what each says of itself now and then."""
     for seat in seats.seats:
         if seat.both is None:
             _alone(seat, a, b, notes)

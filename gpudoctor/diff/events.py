@@ -11,11 +11,7 @@ from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.facts.nccl import Nccl, NcclComm, kind_of
 from gpudoctor.facts.topology import PATHS, Nic, Nics
 from gpudoctor.facts.trials import TELLING
-from gpudoctor.model import ERROR, NOTE, WARNING, Threshold
-
-SPREAD = Threshold(
-    "change of a measured bandwidth, more than", 100 * (TELLING - 1), "%", "our choice: two runs of one healthy host differ by so much", "2026-11"
-)
+from gpudoctor.model import ERROR, NOTE, WARNING
 
 _KINDS = ("P2P", "SHM", "NET")  # transports within a host, fastest first
 
@@ -57,6 +53,7 @@ def xids(seats: Seats, a: KernelLog, b: KernelLog, notes: Notes) -> None:
 
 
 def nics(seats: Seats, a: Nics, b: Nics, notes: Notes) -> None:
+    """NIC by NIC: gone or new, state and rate."""
     theirs = {_name(n): n for n in b}
     for one in a:
         other = theirs.pop(_name(one), None)
@@ -164,6 +161,7 @@ def _comm(one: NcclComm, other: NcclComm, name: str, notes: Notes) -> None:
 
 
 def bandwidth(a: Bandwidth, b: Bandwidth, notes: Notes) -> None:
+    """The plateau of each kind of run, in GB/s; less than a telling difference is expected to vary."""
     ours, theirs = _runs(a), _runs(b)
     for key in ours.keys() ^ theirs.keys():
         notes.only("the bandwidth run", "A" if key in ours else "B", " ".join(str(k) for k in key if k))

@@ -22,6 +22,7 @@ def grew(before: int, after: int) -> bool:
 
 
 def pairs(seats: Seats, a: Pairs, b: Pairs, notes: Notes) -> None:
+    """Pair by pair: the path, the number of NVLinks, and peer access."""
     seen: set[tuple[int, int]] = set()
     for one in a:
         x, y = seats.to_b(one.a), seats.to_b(one.b)
@@ -39,6 +40,7 @@ def pairs(seats: Seats, a: Pairs, b: Pairs, notes: Notes) -> None:
 
 
 def cell(pair: Pair) -> str:
+    """`NV18`, or the path's class."""
     return f"NV{pair.nvlinks}" if pair.path == "NVL" and pair.nvlinks else str(pair.path)
 
 
@@ -76,6 +78,7 @@ def _path(one: Pair, other: Pair, name: str, about: tuple[str, ...], notes: Note
 
 
 def nvlinks(seats: Seats, a: NvLinks, b: NvLinks, notes: Notes) -> None:
+    """Link by link: up or down, and errors that were counted since."""
     ours: dict[int, dict[int, NvLink]] = {}
     theirs: dict[int, dict[int, NvLink]] = {}
     for link in a:

@@ -130,6 +130,7 @@ def _shown(value: object, field: Field) -> str:
 
 
 def settings(a: Settings, b: Settings, notes: Notes) -> None:
+    """NCCL's variables, each where it was set."""
     ours, theirs = ({(s.name, s.scope): s for s in side} for side in (a, b))
     for key in sorted(ours.keys() | theirs.keys()):
         one, other = ours.get(key), theirs.get(key)
@@ -153,6 +154,7 @@ def settings(a: Settings, b: Settings, notes: Notes) -> None:
 
 
 def policy(a: Aspm, b: Aspm, notes: Notes) -> None:
+    """The kernel's ASPM policy."""
     if a.policy != b.policy:
         notes.change(
             "aspm", "host", f"the kernel's ASPM policy: {a.policy} -> {b.policy}", before=a.policy, after=b.policy,
@@ -161,6 +163,7 @@ def policy(a: Aspm, b: Aspm, notes: Notes) -> None:
 
 
 def modules(a: Modules, b: Modules, notes: Notes) -> None:
+    """Kernel modules that came or went. A list that is not whole proves no absence."""
     for name in sorted(a.loaded.keys() | b.loaded.keys()):
         one, other = a.loaded.get(name), b.loaded.get(name)
         if one is None or other is None:
@@ -178,6 +181,7 @@ def modules(a: Modules, b: Modules, notes: Notes) -> None:
 
 
 def software(a: Software, b: Software, notes: Notes) -> None:
+    """Versions of installed pieces."""
     ours, theirs = a.versions, b.versions
     for name in sorted(ours.keys() | theirs.keys()):
         one, other = ours.get(name), theirs.get(name)
@@ -193,6 +197,7 @@ def _called(name: str) -> str:
 
 
 def numa(a: Numa, b: Numa, notes: Notes) -> None:
+    """The CPUs of each node."""
     ours: Mapping[int, Any] = {n.id: n for n in a}
     theirs: Mapping[int, Any] = {n.id: n for n in b}
     for node in sorted(ours.keys() | theirs.keys()):
@@ -227,6 +232,7 @@ def cmdline(a: Platform, b: Platform, notes: Notes) -> None:
 
 
 def rebooted(a: Platform, b: Platform, notes: Notes) -> None:
+    """A host that was started in between: said, and no fault."""
     before, after = a.entry.uptime_s, b.entry.uptime_s
     if notes.mode == TIME and before is not None and after is not None and after < before:
         notes.vary("reboot", "host", f"up for {after / 3600:.1f} h, before it was {before / 3600:.1f} h: the host was started anew")

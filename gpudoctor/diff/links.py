@@ -40,6 +40,7 @@ class Link(Record):
 
 
 def link_of(gpu: Gpu, card: PciDevice | None, port: PciDevice | None) -> Link:
+    """One GPU's PCIe link: the best that was read, against the least that its ends allow."""
     readings = [s.speed_gts for s in gpu.samples or () if s.speed_gts is not None]
     readings += [gpu.speed_gts] if gpu.speed_gts is not None else []
     busy = [s.speed_gts for s in gpu.samples or () if s.busy and s.speed_gts is not None]
@@ -51,6 +52,7 @@ def link_of(gpu: Gpu, card: PciDevice | None, port: PciDevice | None) -> Link:
 
 
 def compare(seats: Seats, a: PciTree | None, b: PciTree | None, notes: Notes) -> None:
+    """Every GPU's link, and the bridges above it."""
     for seat in seats.seats:
         if seat.both is None or any(g.c2c for g in seat.both):
             continue

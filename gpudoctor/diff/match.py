@@ -35,6 +35,7 @@ def mode_of(a: Side, b: Side, asked: str | None = None) -> tuple[str, str]:
 
 
 def addresses(side: Side) -> set[str]:
+    """The GPUs' PCI addresses, by which two sides of one host are told to be one."""
     return {g.bdf for s in side.stores for g in s.get(Gpus) or () if g.bdf is not None}
 
 

@@ -41,6 +41,7 @@ class Blame(KeyedRecord):
 
 
 def seat_of(rate: PairRate, gpus: Gpus | None, pairs: Pairs | None) -> Seat:
+    """Where a measured pair sits: its GPUs, their parts and the path between them, as far as the facts tell."""
     found = tuple(
         (gpus.by_bdf(address) or gpus.by_index(index)) if gpus is not None else None
         for index, address in ((rate.a, rate.a_bdf), (rate.b, rate.b_bdf))

@@ -62,7 +62,6 @@ class Gpu(Entry):
     throttle: tuple[str, ...] | None = None
     power_limit_w: float | None = None
     power_default_w: float | None = None
-    power_max_w: float | None = None
     replays: int | None = None
     replay_rollovers: int | None = None
     replays_before: int | None = None  # an earlier reading of the same look

@@ -43,7 +43,6 @@ class PciDevice(Entry):
     driver: str | None = None  # bound driver: "nvidia", "vfio-pci", …
     iommu_group: int | None = None
     iommu_type: str | None = None  # "identity", "DMA", "DMA-FQ"
-    power_control: str | None = None
     runtime_status: str | None = None
     bar_sizes: tuple[int, ...] | None = None  # bytes, in BAR order
     # Totals of aer_dev_correctable and friends, or None: {"correctable": 0, "nonfatal": 0, "fatal": 0}

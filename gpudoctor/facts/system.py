@@ -68,7 +68,6 @@ class PlatformEntry(Entry):
     hypervisor: str | None = None  # "kvm", "vmware", …
     wsl: bool | None = None
     container: str | None = None  # "docker", "podman", "kubernetes", "lxc", "apptainer"
-    hostname: str | None = None
     uptime_s: float | None = None
     kernel: str | None = None
     cmdline: str | None = None  # kernel command line

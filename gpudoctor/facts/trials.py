@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gpudoctor.facts.base import Entry, Fact
 
-# A variation that gains less than this share says nothing: two runs of one healthy host differ by so much.
+# What differs by less than this factor says nothing (our choice, 2026-11): two runs of one healthy host differ by so much.
 TELLING = 1.10
 
 

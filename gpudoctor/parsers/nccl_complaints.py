@@ -21,6 +21,7 @@ RESULT_TELLS = frozenset((b"group", b"enque", b"misc/", b"init."))
 
 
 def evidence(source: str, spot: tuple[int, str]) -> Evidence:
+    """Where a complaint stands: its line, or the line of NCCL's version, which counts as none."""
     return Evidence(source, f"line {spot[0]}" if spot[0] else "version line", spot[1][:240])
 
 

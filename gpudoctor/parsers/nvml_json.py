@@ -180,7 +180,6 @@ def _gpu(section: Section, index: int, said: dict[str, Any]) -> Gpu:
         throttle=_throttle(at),
         power_limit_w=at.watts("power_limit_w", "power_limit_mw"),
         power_default_w=at.watts("power_default_w", "power_default_mw"),
-        power_max_w=at.watts("power_max_w", "power_max_mw"),
         replays=at.count("replays", "pcie_replays"),
         replay_rollovers=at.count("replay_rollovers", "pcie_replay_rollovers"),
         fabric_state=state,

@@ -165,16 +165,6 @@ FIELDS: dict[tuple[str, ...], tuple[str, Convert]] = {
                 "gpu power readings/default power limit",
             ),
         ),
-        (
-            "power_max_w",
-            _watts,
-            (
-                "power_readings/max_power_limit",
-                "gpu_power_readings/max_power_limit",
-                "power readings/max power limit",
-                "gpu power readings/max power limit",
-            ),
-        ),
         ("replays", count, ("replay_counter", "replays since reset")),
         ("replay_rollovers", count, ("replay_rollover_counter", "replay number rollovers")),
         ("fabric_state", _word, ("fabric/state",)),

@@ -239,5 +239,6 @@ def _constant(content: bytes) -> Callable[[], Iterator[bytes]]:
 
 
 def open_all(paths: Iterable[str]) -> Iterator[Source]:
+    """Everything that the `--from` arguments hold. Raises Unreadable for one that cannot be opened."""
     for path in paths:
         yield from open_path(path)

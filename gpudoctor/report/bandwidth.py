@@ -93,6 +93,7 @@ def bar(value: float | None, top: float, style: Style) -> str:
 
 
 def duration(time_us: float | None) -> str:
+    """Microseconds for a reader: `8.03 us`, `1.2 ms`, `?` where they are not known."""
     if time_us is None:
         return "?"
     if time_us < 1000:

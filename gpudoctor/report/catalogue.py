@@ -63,6 +63,7 @@ def needs(plugins: Plugins, cause: Cause) -> str:
 
 
 def cause_json(plugins: Plugins, cause: Cause) -> dict[str, Any]:
+    """One entry of the catalogue."""
     return {
         "code": cause.code,
         "slug": cause.slug,
@@ -79,6 +80,7 @@ def cause_json(plugins: Plugins, cause: Cause) -> dict[str, Any]:
 
 
 def as_json(plugins: Plugins) -> dict[str, Any]:
+    """The whole catalogue, and the plugins that could not be loaded."""
     return {
         "schema_version": 1,
         "checks": [cause_json(plugins, c) for c in plugins.causes],

@@ -11,7 +11,6 @@ from gpudoctor.model import NOTE, WARNING
 from gpudoctor.report.layout import MARK, Style, counted, hanging, justified, labelled, listed
 
 MAX_EFFECTS = 6
-MAX_VARYING = 12
 MAX_MISSING = 12
 _PLAIN = 200  # of a value in evidence
 
@@ -26,6 +25,7 @@ def verdict_of(comparison: Comparison) -> tuple[str, int]:
 def render(
     comparison: Comparison, a: Side, b: Side, seconds: float, notes: Iterable[str] = (), verbose: int = 0, colour: bool = False, unicode: bool = True
 ) -> str:
+    """The whole page. Same words with and without colour; 80 columns."""
     style = Style(colour=colour, unicode=unicode)
     head = _head(comparison, a, b, seconds, style)
     for note in notes:
@@ -43,6 +43,7 @@ def render(
 
 
 def verdict_line(comparison: Comparison) -> str:
+    """One line, as for -q and beside -o."""
     return " ".join(" ".join(_verdict(comparison, Style(unicode=False, width=10_000))).split())
 
 

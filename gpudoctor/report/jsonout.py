@@ -18,6 +18,7 @@ def render(report: Report, extra: dict[str, Any] | None = None) -> str:
 
 
 def envelope(report: Report) -> dict[str, Any]:
+    """The keys that every JSON report has, as the contract names them."""
     return {
         "schema_version": SCHEMA_VERSION,
         "tool": {"name": "gpudoctor", "version": gpudoctor.__version__},

@@ -76,4 +76,5 @@ def spans(numbers: list[int]) -> str:
 
 
 def counted(number: int, word: str) -> str:
+    """`1 error`, `2 errors`."""
     return f"{number} {word}" + ("" if number == 1 else "s")

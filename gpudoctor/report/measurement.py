@@ -36,6 +36,7 @@ def render(report: Report, extra: Mapping[str, Any], verdict: str, style: Style)
 
 
 def verdict_lines(report: Report, verdict: str, style: Style) -> list[str]:
+    """The verdict's word, coloured, before the sentence of a measurement."""
     word = _WORDS[report.verdict]
     if report.verdict == "pass" and report.diagnoses and report.diagnoses[0].finding.severity != NOTE:
         word = "WARNING"
@@ -74,6 +75,7 @@ def tried(store: FactStore, style: Style) -> list[str]:
 
 
 def copies(store: FactStore, style: Style) -> list[str]:
+    """Host copies in GB/s each way, and the link as it was while they ran."""
     lines = []
     for copy in store.get(HostCopies) or ():
         to = f"{copy.to_device_gbs:.1f}" if copy.to_device_gbs is not None else "?"

@@ -30,10 +30,12 @@ def state(report: Report) -> str:
 
 
 def exit_status(report: Report) -> int:
+    """Nagios' own numbers: 0 to 3, of which 2 is critical and no wrong usage."""
     return STATUS[state(report)]
 
 
 def render(report: Report) -> str:
+    """One line with performance data, which is all that Nagios shows."""
     return line(state(report), _words(report), _performance(report))
 
 

@@ -54,6 +54,7 @@ class _Page:
 
 
 def render(report: Report) -> str:
+    """The page in Prometheus' text format, in base units."""
     page = _Page()
     page.gauge("info", "The program that wrote this.", 1, (("version", gpudoctor.__version__),))
     for verdict in _VERDICTS:

@@ -27,6 +27,7 @@ def view(store: FactStore, style: Style) -> list[str]:
 
 
 def cell(pair: Pair | None) -> str:
+    """A pair's path: `NV18`, `PHB`, `PIX*` where only PCIe was asked about, `?` where it is not known."""
     if pair is None or pair.path is None:
         return "?"
     if pair.path == "NVL":
@@ -73,6 +74,7 @@ def _numa(gpu: Gpu) -> str | None:
 
 
 def link(gpu: Gpu) -> str | None:
+    """A GPU's PCIe link now, and what it could be where that is more: `Gen4 x8 of Gen4 x16`. None where nothing is known."""
     if gpu.width is None and gpu.speed_gts is None:
         return None
     now = f"{_generation(gpu.speed_gts)} x{gpu.width if gpu.width is not None else '?'}"
