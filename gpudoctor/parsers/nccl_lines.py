@@ -17,7 +17,7 @@ from gpudoctor.parsers.nccl_figures import counts, figures
 from gpudoctor.parsers.nccl_pair import Connections, describe, named
 from gpudoctor.parsers.nccl_process import Seen, gdr, version_in
 from gpudoctor.parsers.nccl_state import Comm, Pairs, Proc
-from gpudoctor.read.nccl_cut import NAMING, NUMBERED, SILENT
+from gpudoctor.read.nccl_cut import MARK, NAMING, NUMBERED, SILENT
 
 MAX_PROCS = 20_000
 
@@ -28,6 +28,10 @@ _ONLY_DEV = re.compile(rb"(?:^|\s)\[(-?\d+)\] *$")
 _SOURCE = re.compile(rb"(?: ?([\w./+-]+\.(?:cc|h|cu|c|cpp))|(?<=\]) ([A-Za-z_]\w*)):\d+(?: \([^)]*\))? *[*_`]{0,3}$")
 # What NCCL gave back to its caller. Deeper in the stack a result may be one that it goes on without.
 _RESULT = re.compile(rb"(?:(?:misc/)?(?:group|enqueue)\.cc:\d+ -> [1-6](?: \[Async thread\])?|init\.cc:\d+ -> [1-6] \[Async thread\])[ \r]*\n")
+# A writer's prefix at the end of what stands before its message; the same where it runs into another's.
+_WRITER = re.compile(rb"[A-Za-z_][\w.-]*:\d+(?::\d+)? \[-?\d+\] *$")
+_NEXT = re.compile(rb"[A-Za-z_][\w.-]*:\d+(?::\d+)? \[-?\d+\][^\n]*$")
+_WARNS = b"NCCL WARN "
 _RING = re.compile(rb"Channel 00/(\d+) : +\d+[ \d.]*\r?\n")
 _START, _COMPLETE = b"START\n", b"COMPLETE\n"
 _OLD_RANK = re.compile(rb"rank (\d+) nranks (\d+)\s")
@@ -58,6 +62,9 @@ class NcclLog:
         key = message[:5]
         if key in SILENT:
             return
+        if _WARNS in message:  # another writer ran into this line
+            self._run_together(before, b"INFO " + message, where)
+            return
         try:
             proc, dev = self._who.get(before) or self._identify(before)
             if key in _CHANNELS:
@@ -85,7 +92,9 @@ class NcclLog:
     def other(self, before: bytes, message: bytes, where: Where) -> None:
         """A line of any other level, or a framework's that speaks of NCCL, cut at its first `NCCL `."""
         try:
-            if message.startswith((b"WARN ", b"ATTN ", b"ABORT ")):
+            if _WARNS in message:
+                self._run_together(before, message, where)
+            elif message.startswith((b"WARN ", b"ATTN ", b"ABORT ")):
                 self._warn(before, message, where)
             elif message.startswith(b"DIAG "):
                 self._diag(message[5:], where)
@@ -96,6 +105,22 @@ class NcclLog:
                 self.loose_version = version or self.loose_version
         except (ValueError, OverflowError):
             return
+
+    def _run_together(self, before: bytes, message: bytes, where: Where) -> None:
+        """Several writers in one line: what NCCL warns of in it, and nothing of the rest, which may be broken anywhere."""
+        parts = [before, *message.split(MARK)]
+        who = _SOURCE.sub(b"", before)
+        for head, said in zip(parts, parts[1:], strict=False):
+            writer = _WRITER.search(_SOURCE.sub(b"", head))
+            if writer is not None:
+                who = b" " + writer[0]
+            if said.startswith(b"WARN "):
+                last = said is parts[-1]
+                text = said[5:] if last else _NEXT.sub(b"", said[5:]).rstrip() + b"\n"
+                if text.strip() and (last or _SOURCE.fullmatch(b" " + text.strip()) is None):
+                    # Behind a writer's name another's file may stand: the nearest one is that of the words that follow.
+                    file = _SOURCE.search(head)
+                    self._warn(who + (b" " + file[0].lstrip() if file is not None else b""), b"WARN " + text, where)
 
     def _info(self, proc: Proc, dev: int | None, key: bytes, message: bytes, where: Where) -> None:
         """A line of level INFO that no handler has for its own."""

@@ -1,0 +1,38 @@
+"""Lines into which two writers ran: NCCL's warning is not lost, whatever stands before it. Synthetic."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.test_homes import P2P, found, log, report
+
+ERROR = "node07:101:201 [1] misc/cudawrap.cc:36 NCCL WARN Cuda failure 'out of memory'"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "[E1129 18:35:21.747801 ProcessGroupNCCL.cpp:825] Some NCCL operations have failed or timed out. Du",
+        "[rank1]:[E1129 18:35:21.747801 ProcessGroupNCCL.cpp:825] [Rank 1] NCCL watchdog thread termin",
+        "node07:102:202 [2] NCCL CALL ncclGroupEnd()",
+        "node07:102:202 [2] NCCL INFO ncclCommInitRank comm 0x5501 ",
+        "node07:102:202 [2] NCCL INFO Channel 00/0 : 2[2] -> 3[3] via P2P/",
+        "node07:102:202 [2] misc/param.cc:9 NCCL WARN Something of no",
+    ],
+)
+def test_a_warning_behind_anothers_words_is_heard(before: str) -> None:
+    told = report(log({"node07": P2P}) + before + ERROR + "\n")
+    (failed,) = found(told, "cuda-error").values()
+    assert failed.subject == "rank:1" and "misc/cudawrap.cc" in failed.message and told.exit_code == 1
+
+
+def test_the_nearest_file_is_that_of_the_words() -> None:
+    line = "node07:101:201 [1] node07:102:202 [2] misc/shmutils.cc:1 NCCL WARN misc/cudawrap.cc:36 NCCL WARN Cuda failure 'out of memory'\n"
+    told = report(log({"node07": P2P}) + line)
+    assert [f.subject for f in found(told, "cuda-error").values()] == ["rank:2"] and not found(told, "shm")
+
+
+def test_others_words_of_nccl_are_no_warning() -> None:
+    talk = "[I1129 18:35:21.747801 ProcessGroupNCCL.cpp:825] Some NCCL operations have NCCL in their names\nnode07:102:202 [2] NCCL CALL ncclGroupEnd()\n"
+    told = report(log({"node07": P2P}) + talk)
+    assert told.exit_code == 0 and not any(r.findings for r in told.results if r.slug == "cuda-error")
