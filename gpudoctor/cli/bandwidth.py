@@ -190,10 +190,13 @@ def _recorded(
     """The same judgement over what was recorded."""
     from gpudoctor.cli.look import look
     from gpudoctor.discover import load
+    from gpudoctor.facts.bandwidth import Bandwidth, HostCopies, PairRates
     from gpudoctor.judge import judge
+    from gpudoctor.model import Missing
 
     plugins = load()
     seen = look(paths, False, False, timeout)
+    measured = any(kind in store for store in seen.intake.stores for kind in (Bandwidth, PairRates, HostCopies))
     for store in seen.intake.stores:
         store.put(wanted)
     report = judge(
@@ -204,6 +207,10 @@ def _recorded(
         timed_out=seen.timed_out,
         seconds=seen.seconds,
         notes=seen.notes,
+        # A host in order says nothing of what it reaches, and that was the question.
+        unanswered=(Missing(Bandwidth.label, "none is in the input; give it the output of nccl-tests or nvbandwidth", needed=True),)
+        if seen.intake.stores and not measured
+        else (),
     )
     write(report, plugins, output, extra={"bandwidth": {"engine": None, "program": None}})
     sys.exit(exit_status(report, output.format))

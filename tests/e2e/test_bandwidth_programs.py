@@ -16,7 +16,7 @@ import pytest
 
 from tests.hosts.heroes import healthy_board
 from tests.hosts.make import files
-from tests.support import ROOT, gpudoctor, report, slugs
+from tests.support import FIXTURES, ROOT, gpudoctor, report, slugs
 
 FAKE = ROOT / "tests" / "fakes" / "nccl_tests"
 OFF = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
@@ -308,3 +308,11 @@ def test_recorded_output_is_judged_as_check_does(host: Host, tmp_path: Path) -> 
     assert report("bandwidth", "--from", str(tmp_path / "run.txt"))[0] == 0
     (tmp_path / "nothing.txt").write_text("hello\n")
     assert report("bandwidth", "--from", str(tmp_path / "nothing.txt"))[0] == 3
+
+
+def test_recorded_output_without_a_measurement_is_no_pass() -> None:
+    status, said = report("bandwidth", "--from", str(FIXTURES / "hosts" / "h100x8-nvswitch-healthy"))
+    assert status == 3 and said["verdict"] == "unknown"
+    assert [m["fact"] for m in said["missing"]][0] == "a bandwidth measurement"
+    # A host at fault is told all the same: it says why a measurement would be low.
+    assert report("bandwidth", "--from", str(FIXTURES / "hosts" / "h100x8-one-nvlink-down"))[0] == 1
