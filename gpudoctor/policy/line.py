@@ -39,7 +39,16 @@ def line(report: Report, outcomes: tuple[Outcome, ...], policy: Policy | None) -
     else:
         words = _pass(report, outcomes, policy, store)
     text = " ".join(clean(f"gpudoctor: {_WORDS[report.verdict]}{host} {words}".replace("\n", " ")).split())
-    return text if len(text) <= MOST else text[: MOST - 3] + "..."
+    return _short(text, MOST)
+
+
+def _short(text: str, most: int) -> str:
+    """Cut between words, and with a mark: half a word reads as another one."""
+    if len(text) <= most:
+        return text
+    kept = text[: most - 3]
+    at = kept.rfind(" ")
+    return (kept[:at] if at > most // 2 else kept).rstrip(" ,;:(") + "..."
 
 
 def _fail(report: Report, outcomes: tuple[Outcome, ...]) -> str:
@@ -50,7 +59,7 @@ def _fail(report: Report, outcomes: tuple[Outcome, ...]) -> str:
     more = f" +{number - 1} more" if number > 1 else ""
     said = _said(failing[0], report, outcomes)
     room = MOST - len(more) - 60  # for the beginning of the line
-    return (said if len(said) <= room else said[: room - 3] + "...") + more
+    return _short(said, room) + more
 
 
 def _said(diagnosis: Diagnosis, report: Report, outcomes: tuple[Outcome, ...]) -> str:
@@ -82,7 +91,7 @@ def _unknown(report: Report) -> str:
     if not needed:
         return "what the verdict needs could not be read"
     more = f" +{len(needed) - 1} more" if len(needed) > 1 else ""
-    return f"{needed[0].fact}: {needed[0].reason[:160]}{more}"
+    return f"{needed[0].fact}: {_short(needed[0].reason, 160)}{more}"
 
 
 def _pass(report: Report, outcomes: tuple[Outcome, ...], policy: Policy | None, store: FactStore | None) -> str:

@@ -61,6 +61,11 @@ def test_a_broken_rule_is_named_by_the_check_that_says_why(policy: Any) -> None:
     assert line(done) == "gpudoctor: FAIL node07 no-nvlink-path pair:0-1 (NODE, policy wants NVL)"
 
 
+def test_a_long_line_is_cut_between_words_and_says_so(policy: Any) -> None:
+    said = line(gate(WELL, "--policy", policy(f"name = '{'node ' * 80}'\n[gpus]\ncount = 8")))
+    assert len(said) <= 240 and said.endswith(" node node...")
+
+
 def test_a_warning_of_the_policy_holds_nothing_back(policy: Any) -> None:
     done = gate(CARDS, "--policy", policy("[pairs]\npath = 'NVL'\nseverity = 'warning'"))
     assert done.returncode == 0 and "1 warning" in line(done)
