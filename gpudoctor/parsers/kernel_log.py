@@ -44,7 +44,7 @@ _LIMITED = lazy(
     # Up to 5.6 kernels write `8 GT/s x8 link`; mailers and terminals break these long lines anywhere.
     rf"(?: [\d.]+ GT/s(?: PCIe)? x\d+ link(?: at ({_B}){_WHOLE})?)?"
 )
-_OFF_BUS = lazy(rf"NVRM: (?:GPU (?:at (?:PCI:)?)?({_B}):? .{{0,120}}?)?(?:has )?fallen off the bus")
+_OFF_BUS = lazy(rf"NVRM: (?:GPU (?:(?:at (?:PCI:)?)?({_B}):? .{{0,120}}?)?)?(?:has )?fallen off the bus")
 _RM_INIT = lazy(rf"NVRM: (?:GPU (?:at (?:PCI:)?)?({_B}):? )?(?:RmInitAdapter failed|rm_init_adapter failed)")
 # A card whose memory windows the firmware did not map; the line above names no card.
 _NO_WINDOW = lazy(rf"NVRM: BAR\d is 0M @ 0x0 \(PCI:({_B})")

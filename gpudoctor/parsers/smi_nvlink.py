@@ -26,6 +26,7 @@ _LINKS = lazy(r"^\s*Links? ((?:\d+(?:-\d+)?)(?:, ?\d+(?:-\d+)?)*)(: ?|, )(.*)$")
 _SPEED = lazy(r"^(\d+(?:\.\d+)?) ?GB/s")
 _REMOTE = lazy(r"^(?:Remote Device )?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])(?:: Link \d+)?\s*$")
 _COUNTER = lazy(r"([A-Z][A-Za-z/ ]*?(?: Errors?| events| discards)): (\d+)")
+_INSTANCE = lazy(r"^\s*MIG \S.{0,40}\bDevice\s+\d+: \(UUID: MIG-")
 _DOTS = lazy(r"^\s*(?:\[(?:\.{2,}|…)\]|\.{3,}|…)\s*$")
 # Its spelling differs by driver: NVLink or Nvlink, inactive or inActive.
 _ALL_INACTIVE = "unable to retrieve nvlink information as all links are inactive"
@@ -47,6 +48,7 @@ class _Gpu:
         self.links: dict[int, dict[str, Any]] = {}
         self.all_inactive: Evidence | None = None
         self.elided = False
+        self.instance: Evidence | None = None  # the first MIG instance listed below it
         self.rows = 0  # lines of any kind below the GPU's own
         self.followed = False  # another GPU's line came after it: its list is whole
 
@@ -80,6 +82,8 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
                 homeless.append(line)
         elif gpus and line.text.strip():
             gpus[-1].rows += 1
+            if gpus[-1].instance is None and _INSTANCE.match(line.text):
+                gpus[-1].instance = section.at(line)
     if homeless:
         yield Loss("NVLinks of a GPU whose own line is missing", f"{section.source}, lines {homeless[0].number}-{homeless[-1].number}")
     if not gpus:
@@ -90,7 +94,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     if not states and "nvlink" not in words:
         cut = section.lines[-1].cut or any(g.elided for g in gpus)
         yield Gpus(
-            tuple(Gpu(index=g.number, name=g.name, uuid=g.uuid, origin={"*": g.evidence}) for g in gpus),
+            tuple(_listed(g) for g in gpus),
             complete=not cut and ("-L" in words or "--list-gpus" in words),
         )
         return
@@ -99,6 +103,13 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         tuple(NvLink(gpu=g.number, link=n, **values) for g in gpus for n, values in sorted(g.links.items())),
         tuple(_about(g, bool(listing), section) for g in sorted(gpus, key=lambda g: g.number)),
     )
+
+
+def _listed(gpu: _Gpu) -> Gpu:
+    """A GPU of `-L`. That no instance stands below it does not say that MIG is off."""
+    origin = {"*": gpu.evidence, **({} if gpu.instance is None else {"mig_mode": gpu.instance})}
+    mode = "enabled" if gpu.instance is not None else None
+    return Gpu(index=gpu.number, name=gpu.name, uuid=gpu.uuid, mig_mode=mode, origin=origin)
 
 
 def _begin(section: Section, line: Line, header: re.Match[str]) -> _Gpu | None:

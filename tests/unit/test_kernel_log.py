@@ -182,6 +182,7 @@ def test_bandwidth_limited() -> None:
     ("text", "kind", "bdf"),
     [
         ("NVRM: GPU 0000:29:00.0: GPU has fallen off the bus.\n", "fell-off", "0000:29:00.0"),
+        ("NVRM: GPU has fallen off the bus.\n", "fell-off", None),
         ("NVRM: GPU at PCI:0000:0b:00.0 has fallen off the bus\n", "fell-off", "0000:0b:00.0"),
         (
             "NVRM: The NVIDIA GPU 0000:18:00.0\nNVRM: (PCI ID: 10de:2901) installed in this system has\n"

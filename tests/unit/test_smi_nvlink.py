@@ -159,6 +159,10 @@ def test_list_of_gpus():
 def test_mig_devices_and_private_ids_in_the_list():
     (gpus,) = parse("smi-nvlink", "GPU 0: NVIDIA A100 (UUID: ...)\n  MIG 3g.40gb     Device  0: (UUID: MIG-0000)\n", "nvidia-smi -L")
     assert [(g.index, g.name, g.uuid) for g in gpus] == [(0, "NVIDIA A100", None)]
+    assert (gpus.gpus[0].mig_mode, gpus.gpus[0].at("mig_mode").where) == ("enabled", "line 2")
+    # Of a GPU without an instance the list does not say whether MIG is off.
+    (gpus,) = parse("smi-nvlink", "GPU 0: NVIDIA A100 (UUID: ...)\nGPU 1: NVIDIA A100 (UUID: ...)\n", "nvidia-smi -L")
+    assert [g.mig_mode for g in gpus] == [None, None]
 
 
 def test_help_and_foreign_links_are_nothing():
