@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpudoctor.correlate.diagnose import diagnose
-from gpudoctor.correlate.wsl import fit_to_wsl
 from gpudoctor.discover import Plugins
 from gpudoctor.engine import run
 from gpudoctor.facts.base import Fact
@@ -13,6 +12,7 @@ from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.outcomes import Outcomes
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactStore
+from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import NvLinks, Pairs
 from gpudoctor.ingest import Intake
 from gpudoctor.model import BROKEN, NO_GPU, NOTHING_KNOWN, SKIPPED, CheckResult, Finding, Missing, Report, severity_rank
@@ -43,7 +43,10 @@ def judge(
     plugins = plugins or Plugins(checkers=(), causes=(), failures=())
     results = run(plugins, intake.stores, select, ignore, debug)
     results = adjust(results) if adjust is not None else results
-    results = fit_to_wsl(results, intake.stores)
+    if any(platform.entry.wsl for store in intake.stores if (platform := store.get(Platform)) is not None):
+        from gpudoctor.correlate.wsl import fit_to_wsl
+
+        results = fit_to_wsl(results, intake.stores)
     findings = [f for r in results for f in r.findings]
     diagnoses = diagnose(findings, _gpus_of(intake.stores, findings))
     unsettled = [*unanswered, *_unsettled(intake, results, timed_out)]

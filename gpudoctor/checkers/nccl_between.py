@@ -1,0 +1,135 @@
+"""The network among the ways that NCCL chose: between hosts, and where it should not be, within one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudoctor.checkers.nccl_causes import GDR_OFF, SOCKET_FALLBACK, SPLIT_HOST
+from gpudoctor.checkers.nccl_view import Ranks, between, gpu_of, inside, named
+from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.nccl import Nccl, NcclComm, kind_of
+from gpudoctor.facts.store import FactView
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, Evidence, Finding, Step
+
+COST_TCP = "3 GB/s all-reduce instead of 28 over shared memory and 328 over NVLink, measured on two H200"
+
+
+def seen_as(nccl: Nccl, comm: NcclComm, via: str) -> Evidence:
+    """A line of the log that shows this kind of transport."""
+    return nccl.seen.get(kind_of(via)) or comm.at("transports")
+
+
+def sockets(ranks: Ranks, nccl: Nccl) -> Iterator[Finding]:
+    """TCP within a host at any time, between hosts where an RDMA adapter is there."""
+    comm = ranks.comm
+    local = [(a, b) for a, b, names in inside(ranks) if names and all(v.startswith("NET/Socket") for v in names)]
+    if local:
+        off = [n for n in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE") if n in comm.env]
+        reason = f" Set are {', '.join(f'{n}={comm.env[n]}' for n in off)}." if off else " Neither peer to peer nor shared memory was possible between them."
+        set_ = tuple(nccl.settings[n, comm.env[n]] for n in off if (n, comm.env[n]) in nccl.settings)
+        yield Finding(
+            SOCKET_FALLBACK.slug, ERROR, "host",
+            f"Ranks {named(local)} run on one host and talk over TCP.{reason}",
+            (seen_as(nccl, comm, "NET/Socket/0"), *set_),
+            CERTAIN if comm.nnodes == 1 else LIKELY, COST_TCP,
+            (
+                *((Step("Remove the settings", "unset " + " ".join(off), "reversible"),) if off else ()),
+                Step("Containers of one host: share host name, /dev/shm and network", "docker run --ipc=host --uts=host --network=host IMAGE", "reversible", "NCCL_DEBUG=INFO shows `via P2P` or `via SHM`"),
+            ),
+        )  # fmt: skip
+    far = [t for t in between(ranks) if t.via.startswith("NET/Socket")]
+    chosen = any(p.network == "Socket" for p in comm.procs)
+    if not (far or (chosen and not comm.transports and comm.nnodes != 1)):
+        return
+    nics = next((p.nics for p in comm.procs if p.nics), ())
+    names = [w.split(":")[0] for p in comm.procs for w in (p.address or "", *p.interfaces)]
+    ipoib = next((n for n in names if n.startswith("ib") and n[2:3].isdigit()), None)
+    if not nics and ipoib is None:
+        return
+    what = f"RDMA devices are listed ({', '.join(nics[:4])})" if nics else f"the interface {ipoib} belongs to an InfiniBand adapter"
+    off = [n for n in ("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_IB_HCA") if n in comm.env and comm.env[n] != "0"]
+    seen = (nccl.seen.get("NET/Socket") if far else None, nccl.seen.get("network Socket"), nccl.seen.get("nics"))
+    yield Finding(
+        SOCKET_FALLBACK.slug, WARNING, "host",
+        f"NCCL goes over TCP between hosts although {what}." + (f" Set are {', '.join(f'{n}={comm.env[n]}' for n in off)}." if off else ""),
+        tuple(e for e in seen if e) or (comm.at("transports"),),
+        LIKELY if far or comm.nnodes else POSSIBLE, None,
+        (
+            Step("See whether the adapters answer where the job runs", "ibv_devinfo; ls /dev/infiniband"),
+            Step("Give the container the adapters", "docker run --device=/dev/infiniband --ulimit memlock=-1 IMAGE", "reversible", "NCCL_DEBUG=INFO shows `Using network IB`"),
+        ),
+    )  # fmt: skip
+
+
+def split(ranks: Ranks) -> Iterator[Finding]:
+    """Ranks with one address and different GPUs, more of them than each counts as local."""
+    comm = ranks.comm
+    machines: dict[str, list[int]] = {}
+    for number in ranks.rank:
+        address = ranks.address(number)
+        if address is not None:
+            machines.setdefault(address, []).append(number)
+    over_network = {(t.a, t.b) for t in comm.transports if t.via.startswith("NET/")}
+    for members in machines.values():
+        pairs = [(a, b) for a in members for b in members if a < b][:2000]
+        if not pairs or not all(ranks.same_machine(a, b) for a, b in pairs):
+            continue
+        local = [ranks.rank[n].local_ranks for n in members]
+        counted = max((n for n in local if n is not None), default=None)
+        hosts = sorted({str(ranks.proc[n].host) for n in members})
+        apart = over_network & set(pairs)
+        if not (counted < len(members) if counted is not None else len(hosts) > 1 and apart):
+            continue
+        off = [n for n in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE") if n in comm.env]
+        if len(hosts) > 1:
+            reason = f"Their host names differ ({', '.join(hosts[:4])})."
+            step = Step(
+                "Give the containers of one machine one host name, or one id",
+                "docker run --uts=host --ipc=host IMAGE   # or: export NCCL_HOSTID=$(hostname of the machine)",
+                "reversible",
+                "the log then says nNodes 1",
+            )
+        elif "NCCL_SHM_DISABLE" in off:
+            reason = f"Neither peer to peer nor shared memory is left to them ({', '.join(f'{n}={comm.env[n]}' for n in off)})."
+            step = Step("Remove the settings", "unset " + " ".join(off), "reversible", "the log then says nNodes 1")
+        else:
+            reason = "Each seems to have a /dev/shm of its own."
+            step = Step("Share /dev/shm between the containers of one machine", "docker run --ipc=host IMAGE", "reversible", "the log then says nNodes 1")
+        some = ranks.rank[members[0]]
+        yield Finding(
+            SPLIT_HOST.slug, ERROR, "host",
+            f"Ranks {', '.join(map(str, members[:12]))} run on one machine (address {ranks.address(members[0])}, different GPUs), "
+            f"but NCCL counts {comm.nnodes or 'several'} nodes. {reason}",
+            (some.at("nnodes"), ranks.rank[members[1]].at("nnodes")), LIKELY, COST_TCP, (step,),
+        )  # fmt: skip
+
+
+def gpudirect(ranks: Ranks, nccl: Nccl, facts: FactView) -> Iterator[Finding]:
+    """RDMA between hosts that goes through host memory, on parts that could do without."""
+    comm = ranks.comm
+    far = [t.via for t in between(ranks) if not t.via.startswith("NET/Socket")]
+    direct = [v for v in far if "GDRDMA" in v]
+    told = {name: can for p in comm.procs for name, can in p.gdr.items()}
+    off = [name for name, can in told.items() if not can]
+    network = next((p.network for p in comm.procs if p.network), None)
+    if far and direct or comm.nnodes == 1 or network == "Socket" or not (far or (off and len(off) == len(told))):
+        return
+    gpus = [g for n, r in ranks.rank.items() if (g := gpu_of(r, ranks.home(n, facts).get(Gpus))) is not None]
+    if gpus and all(g.name and "GeForce" in g.name for g in gpus):
+        return  # GeForce has no GPUDirect RDMA
+    message = next((m for m in comm.messages if "GPU Direct RDMA Disabled" in m.text), None)
+    evidence = [nccl.seen[kind_of(far[0])]] if far and kind_of(far[0]) in nccl.seen else []
+    evidence += [e for e in (nccl.seen.get("gdr off"), message.at("text") if message else None) if e]
+    setting = next((n for n in ("NCCL_NET_GDR_LEVEL", "NCCL_IB_GDR_LEVEL") if comm.env.get(n) in ("LOC", "0")), None)
+    what = f"NCCL says that the adapters {', '.join(off[:4])} cannot do it." if off else "The connections lack the suffix /GDRDMA."
+    if setting:
+        what += f" {setting}={comm.env[setting]} forbids it."
+    yield Finding(
+        GDR_OFF.slug, WARNING, "host",
+        f"Traffic between hosts is copied through host memory: GPUDirect RDMA is not in use. {what}",
+        tuple(evidence) or (comm.at("transports"),), LIKELY if off or setting else POSSIBLE, "roughly half the adapter's rate on large messages",
+        (
+            Step("Is the module there, and of this driver?", "lsmod | grep -E 'nvidia_peermem|nv_peer_mem'; cat /sys/module/nvidia_peermem/version"),
+            Step("Load it", "sudo modprobe nvidia_peermem", "reversible", "NCCL_DEBUG=INFO shows /GDRDMA"),
+        ),
+    )  # fmt: skip
