@@ -178,7 +178,7 @@ def _replays(gpu: Gpu, uptime_s: float | None) -> Iterator[Finding]:
     limit = _replay_limit(gpu)
     over = rate is not None and limit is not None and rate > limit
     evidence: list[Evidence] = [gpu.at("replays")] if gpu.replays else []
-    words = f"{gpu.replays or 0} PCIe packets sent again"
+    words = f"{gpu.replays or 0} PCIe packet{'' if gpu.replays == 1 else 's'} sent again"
     if over:
         words += f", at least {rate:.0f} a minute on average (limit {limit})"
     if grown:

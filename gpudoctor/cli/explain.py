@@ -41,19 +41,26 @@ def command(name: str, format_: str) -> None:
         if message is not None:
             _write_message(message, next((c for c in plugins.causes if c.slug == message.slug), None), format_)
             return
-        from difflib import get_close_matches
-
-        near = get_close_matches(wanted, [c.slug for c in plugins.causes], 3)
-        raise click.UsageError(
-            f"no cause is called {name!r}"
-            + (f"; did you mean {' or '.join(near)}?" if near else "; see `gpudoctor checks`")
-        )
+        raise click.UsageError(_unknown(name.strip(), [c.slug for c in plugins.causes]))
     if format_ == "json":
         _write_json(catalogue.cause_json(plugins, cause))
     else:
         if number is not None:
             sys.stdout.write(_one_number(number[1], int(number[2])))
         sys.stdout.write(catalogue.entry(plugins, cause))
+
+
+def _unknown(name: str, slugs: list[str]) -> str:
+    """What to try instead: by the look of it a number of the driver's, a line of a log, or a slug that is misspelt."""
+    from difflib import get_close_matches
+
+    head = f"no cause is called {name!r}"
+    if name.isdecimal():
+        return f'{head}; did you mean "Xid {name}"?'
+    if len(name.split()) > 2:
+        return f"no message of NCCL that is known here reads {name!r}; give the whole log to `gpudoctor check --from FILE`"
+    near = get_close_matches(name.lower(), slugs, 3)
+    return head + (f"; did you mean {' or '.join(near)}?" if near else "; see `gpudoctor checks`")
 
 
 def _write_json(entry: Mapping[str, object]) -> None:

@@ -208,9 +208,14 @@ def _notes(notes: list[Diagnosis], style: Style) -> list[str]:
         return []
     lines = [style.paint("Worth knowing", "bold") + " (-v shows the evidence)"]
     for d in notes[:MAX_NOTES]:
-        subjects = [subject(d.finding), *(subject(f) for f in d.alike)]
+        subjects = list(dict.fromkeys(subject(f) for f in (d.finding, *d.alike)))
         where = subjects[0] if len(subjects) == 1 else f"{len(subjects)} subjects: {', '.join(subjects[:3])}" + (" …" if len(subjects) > 3 else "")
-        lines += hanging(f"  {style.plain(MARK[NOTE])} ", "    ", f"{d.finding.slug} ({where}): {d.finding.message}{_therefore(d)}", style)
+        # Several of one subject differ in what they say; of several subjects the first speaks for the others.
+        messages = list(dict.fromkeys(f.message for f in (d.finding, *d.alike))) if len(subjects) == 1 else [d.finding.message]
+        if len(messages) > MAX_NOTES:
+            messages[MAX_NOTES:] = [f"and {len(messages) - MAX_NOTES} more (-v)"]
+        for place, message in enumerate(messages):
+            lines += hanging(f"  {style.plain(MARK[NOTE])} ", "    ", f"{d.finding.slug} ({where}): {message}{'' if place else _therefore(d)}", style)
     if len(notes) > MAX_NOTES:
         lines.append(f"    and {len(notes) - MAX_NOTES} more (-v)")
     return lines

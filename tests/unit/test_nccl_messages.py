@@ -12,7 +12,7 @@ import pytest
 from gpudoctor.discover import load
 from gpudoctor.nccl_messages import classify, families
 from tests.nccl_logs import job
-from tests.support import gpudoctor, report
+from tests.support import FIXTURES, gpudoctor, report
 
 SAMPLES = [
     ("duplicate-gpu", "Duplicate GPU detected : rank 4 and rank 0 both on CUDA device 1000", None),
@@ -99,8 +99,23 @@ def test_explain_takes_a_message(words: str, said: str) -> None:
     assert entry["meaning"] and entry["remedy"]
 
 
-def test_explain_of_nothing_known_is_a_usage_error() -> None:
-    assert gpudoctor("explain", "utter nonsense").returncode == 2
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("utter nonsense", "see `gpudoctor checks`"),
+        ("79", 'did you mean "Xid 79"?'),
+        ("Watchdog caught collective operation timeout", "gpudoctor check --from FILE"),
+    ],
+)
+def test_explain_of_nothing_known_is_a_usage_error_that_says_what_to_do(words: str, said: str) -> None:
+    done = gpudoctor("explain", words)
+    assert done.returncode == 2 and done.stdout == b"" and said in done.stderr.decode()
+
+
+def test_notes_on_one_subject_are_all_told() -> None:
+    done = gpudoctor("check", "--from", str(FIXTURES / "outputs" / "nccl-log" / "h200x2-2.28.9-env-mismatch.txt"))
+    text = done.stdout.decode()
+    assert "host, host" not in text and all(f"nccl-env (host): {name}" in text for name in ("NCCL_ALGO=Ring", "NCCL_PROTO=Simple"))
 
 
 @pytest.mark.skipif(shutil.which("zstd") is None, reason="the zstd program is not installed")
