@@ -1,8 +1,12 @@
-"""Tables in the shapes nccl-tests has printed over the years, made from known numbers."""
+"""Tables in the shapes nccl-tests has printed over the years, made from known numbers, and what is read of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+from gpudoctor.facts.bandwidth import Bandwidth
+from gpudoctor.parsers import nccl_tests
+from tests.support import parse, recognise
 
 # name -> (redop and root columns, last column of a half, behind the halves)
 LAYOUTS = {
@@ -86,3 +90,22 @@ def table(
             "",
         ]
     )
+
+
+def runs(text, kind="nccl-tests"):
+    return [r for f in parse(kind, text) if isinstance(f, Bandwidth) for r in f.runs]
+
+
+def read(text):
+    """Through recognition, as `--from FILE` does."""
+    found = []
+    for section in recognise(text):
+        if section.kind == "nccl-tests":
+            found += [r for f in nccl_tests.parse(section) if isinstance(f, Bandwidth) for r in f.runs]
+    return found
+
+
+def only(text):
+    found = read(text)
+    assert len(found) == 1
+    return found[0]

@@ -2,37 +2,14 @@
 
 import pytest
 
-from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRow, BandwidthRun, factor
+from gpudoctor.facts.bandwidth import BandwidthRow, BandwidthRun
 from gpudoctor.facts.base import Loss
-from gpudoctor.facts.system import Settings
-from gpudoctor.parsers import nccl_tests, nccl_tests_json
-from gpudoctor.parsers.nccl_row import ranks
-from gpudoctor.read.section import Unparsable
 from tests.support import FIXTURES, parse, recognise
-from tests.tables import LAYOUTS, devices, header, row, table
+from tests.tables import LAYOUTS, header, only, read, row, runs, table
 
 OUTPUTS = FIXTURES / "outputs"
 MIB, GIB = 1 << 20, 1 << 30
 RATES = [(8, 0.0), (MIB, 24.0), (64 * MIB, 80.0), (256 * MIB, 96.0), (1024 * MIB, 100.0)]
-
-
-def runs(text, kind="nccl-tests"):
-    return [r for f in parse(kind, text) if isinstance(f, Bandwidth) for r in f.runs]
-
-
-def read(text):
-    """Through recognition, as `--from FILE` does."""
-    found = []
-    for section in recognise(text):
-        if section.kind == "nccl-tests":
-            found += [r for f in nccl_tests.parse(section) if isinstance(f, Bandwidth) for r in f.runs]
-    return found
-
-
-def only(text):
-    found = read(text)
-    assert len(found) == 1
-    return found[0]
 
 
 # --- captured
@@ -193,84 +170,6 @@ def test_rows_below_a_footer_are_a_new_table():
     assert [len(r.rows) for r in read(tail + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 50.0 \n" + tail)] == [1, 1]
 
 
-# --- ranks
-
-
-@pytest.mark.parametrize("nranks", [2, 3, 4, 8, 16, 64])
-def test_ranks_from_the_ratio(nranks):
-    tail = "".join(row("2.19", size, rate, 2 * (nranks - 1) / nranks) + "\n" for size, rate in [(256 * MIB, 230.12), (1024 * MIB, 412.34)])
-    run = only(tail)
-    if nranks == 2:
-        assert (run.nranks, run.collective) == (None, None)  # could be anything with a factor of 1
-    else:
-        assert (run.nranks, run.collective) == (nranks, "all_reduce")
-
-
-def test_ranks_of_a_ratio_below_one():
-    run = only(row("2.19", 1024 * MIB, 210.0, 7 / 8) + "\n")
-    assert (run.nranks, run.collective) == (8, None)
-
-
-def test_many_ranks_are_not_told_apart_by_the_ratio():
-    fewest, most = ranks([BandwidthRow(size=1, algbw_out_gbs=12.0, busbw_out_gbs=23.98)], "all_reduce")
-    assert fewest < 1200 < most
-    assert only(row("2.19", 1024 * MIB, 24.0, 2 * 1199 / 1200) + "\n").nranks is None
-
-
-def test_a_list_of_devices_with_gaps_is_read_with_the_ratio():
-    lines = [line for line in table(RATES, nranks=72).splitlines() if "# " not in line or "Rank" not in line or "Rank 71" in line]
-    run = only("\n".join(lines) + "\n")
-    assert (run.nranks, len(run.members)) == (72, 1)
-
-
-def test_a_list_that_the_ratio_contradicts():
-    text = "\n".join([*devices(4), header("2.19"), row("2.19", 1024 * MIB, 210.0, 1.75)]) + "\n"
-    assert only(text).nranks == 8
-
-
-def test_one_rank_by_its_zeros():
-    run = only(row("2.19", 1024 * MIB, 210.0, 0) + "\n")
-    assert run.nranks == 1
-
-
-@pytest.mark.parametrize(("name", "n", "value"), [("all_reduce", 8, 1.75), ("all_gather", 8, 0.875), ("sendrecv", 8, 1.0), ("other", 8, None)])
-def test_factors(name, n, value):
-    assert factor(name, n) == value
-
-
-# --- the level
-
-
-def level(*rates, nranks=2):
-    return BandwidthRun(nranks=nranks, rows=tuple(BandwidthRow(size=s, busbw_out_gbs=v) for s, v in rates)).plateau_busbw_gbs
-
-
-def test_level_is_not_the_average():
-    assert level((8, 0.0), (1 << 29, 98.0), (1 << 30, 100.0), (1 << 31, 99.0)) == 99.0
-
-
-def test_level_of_a_table_that_still_rises_is_its_end():
-    assert level((1 << 28, 60.0), (1 << 29, 80.0), (1 << 30, 110.0)) == 110.0
-
-
-def test_one_disturbed_size_does_not_decide():
-    assert level((1 << 28, 99.0), (1 << 29, 100.0), (1 << 30, 40.0)) == 99.5
-
-
-def test_the_better_of_both_halves_counts():
-    run = BandwidthRun(nranks=2, rows=(BandwidthRow(size=1 << 30, busbw_out_gbs=90.0, busbw_in_gbs=100.0),))
-    assert run.plateau_busbw_gbs == 100.0
-
-
-@pytest.mark.parametrize("rates", [[], [(8, 0.1), (2048, 0.24)], [(1 << 30, 0.0)]])
-def test_no_level(rates):
-    assert level(*rates) is None
-
-
-def test_no_level_for_one_rank():
-    assert level((1 << 30, 5.0), nranks=1) is None
-
-
 # --- wrong data, failures, cuts
 
 
@@ -330,55 +229,6 @@ def test_a_cut_row_keeps_what_is_proven():
 def test_a_cut_list_of_devices_does_not_count():
     text = table(RATES)
     assert runs(text[: text.index("#  Rank  1")])[0].nranks is None
-
-
-# --- JSON
-
-
-JSON = (OUTPUTS / "nccl-tests-json" / "h200x2-nvlink.json").read_text()
-
-
-def json_run(text):
-    (section,) = [s for s in recognise(text) if s.kind == "nccl-tests-json"]
-    facts = list(nccl_tests_json.parse(section))
-    return next(f for f in facts if isinstance(f, Bandwidth)).runs[0], facts
-
-
-def test_json():
-    run, _ = json_run(JSON)
-    assert (run.program, run.collective, run.nranks, len(run.rows), run.completed, run.wrong) == ("all_reduce_perf", "all_reduce", 2, 6, True, False)
-    assert (run.nccl_version, run.average_busbw_gbs, run.rows[-1].busbw_in_gbs) == ("2.28.9", 215.277928, 328.779371)
-    assert [(m.rank, m.device, m.host) for m in run.members] == [(0, 0, "vm"), (1, 1, "vm")]
-
-
-def test_json_laid_out_by_another_tool():
-    import json
-
-    run, _ = json_run(json.dumps(json.loads(JSON), indent=2) + "\n")
-    assert (run.nranks, len(run.rows), run.completed, run.average_busbw_gbs) == (2, 6, True, 215.277928)
-
-
-def test_json_environment_holds_no_secret():
-    text = JSON.replace('"NCCL_DEBUG=INFO"', '"NCCL_DEBUG=INFO","AWS_SECRET_ACCESS_KEY=abc","NCCL_P2P_DISABLE=1","NCCL_AUTH_TOKEN=xyz"')
-    run, facts = json_run(text)
-    settings = next(f for f in facts if isinstance(f, Settings))
-    assert {s.name for s in settings} == {"NCCL_DEBUG", "NCCL_P2P_DISABLE", "NCCL_AUTH_TOKEN", "NCCL_NVLS_ENABLE", "NVIDIA_VISIBLE_DEVICES"}
-    assert "abc" not in repr(facts) and "xyz" not in repr(facts)
-    assert run.settings["NCCL_P2P_DISABLE"] == "1"
-
-
-def test_json_wrong_values_and_error():
-    run, _ = json_run(JSON.replace('"count":0,"okay":"true"', '"count":4,"okay":"false"'))
-    assert run.wrong is True
-    start = JSON[: JSON.index('"out_of_bounds"')] + '"errors":["unhandled system error"],"end_time":"x"}'
-    run, _ = json_run(start)
-    assert (run.completed, run.failures[0].text, run.wrong) == (False, "unhandled system error", False)
-
-
-@pytest.mark.parametrize("text", ['{"version":3,"start_time":"2026"}', '{"version":3,"start_time":"x","config":[1],"results":7}'])
-def test_json_that_is_none(text):
-    with pytest.raises(Unparsable):
-        parse("nccl-tests-json", text)
 
 
 # --- what pages and programs do to a table
