@@ -11,6 +11,7 @@ So they are rare words (`GPU0`, not `GPU`).
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -250,8 +251,10 @@ FORMATS: tuple[Format, ...] = (
         rf"^\s*#?\s*(?:nThread\s+\d|Using devices\s*$|Out of bounds values\s*:|Avg bus bandwidth\s*:|Rank\s+\d+\s.*Pid|size\s+count\s)"
         r"|^\s*#\s*(?:Collective test (?:starting|concluded)|nccl-tests version|Using devices)"
         rf"|^\s*\d+\s+\d+\s+{_NCCL_TYPE}\s+\S|(?:^|[\s/]){_NCCL_PERF}\s+-|Test (?:(?:NCCL|CUDA) )?failure \S+:\d|Test timeout (?:\(\d+s\) )?\S+:\d|Invalid number of GPUs: \d"
-        r"|mpirun noticed that process|non-zero exit (?:code|status)|srun: error: ",
+        # The second line of mpirun's sentence, which it breaks itself.
+        r"|mpirun noticed that process|non-zero exit (?:code|status)|srun: error: |^\s*(?:on\s+)?signal \d{1,2} \([A-Z][\w ]{1,40}\)\.?\s*$",
         hints=(
+            r"signal \d{1,2} \(",
             r"Rank +\d+ +(?:Group +\d+ +)?Pid",
             *(rf"{word}\s+(?:[a-z]{{3,6}}\s+)?-?\d" for word in ("int\\d{0,2}", "char", "half", "float", "double", "bfloat16", "f8e\\dm\\d", "fp8_e\\dm\\d")),
         ),
@@ -263,12 +266,13 @@ FORMATS: tuple[Format, ...] = (
             "WorkNCCL(", "Watchdog caught", "ProcessGroupNCCL", "NCCL work: ", "watchdog at work", "last enqueued work",
             "watchdog thread terminated", "watchdog got stuck", "monitoredBarrier", "store_based_barrier_key", "store based barrier",
             "didn't join collective", "didn't finish collective", "lagging ranks", "exitcode ", "clients joined",
-            "noticed that process rank", "srun: error:",
+            "noticed that process rank", "srun: error:", "(exitcode: -", "received by PID", "] Signal: ",
         ),
         r"WorkNCCL\(|Watchdog caught|ProcessGroupNCCL(?!\.cpp:\d+, )|NCCL work: |watchdog at work|last enqueued work|watchdog thread terminated"
         r"|watchdog got stuck|failed to pass monitoredBarrier|store_based_barrier_key|store based barrier|didn't (?:join|finish) collective"
         r"|lagging ranks|clients joined|^\s*exitcode\s{1,8}:\s"
-        r"|noticed that process rank \d+ with PID|srun: error: \S+: tasks? \d+: (?:Killed|Out Of|Seg|Bus)",
+        r"|noticed that process rank \d+ with PID|srun: error: \S+: tasks? \d+: (?:Killed|Out Of|Seg|Bus)"
+        r"|failed \(exitcode: -\d{1,2}\) local_rank: \d|traceback\s{1,8}: Signal \d{1,2} \(SIG|\[[\w.-]{1,120}:\d{1,9}\] Signal: [A-Z][\w ]{1,40} \(\d",
         around=(6, 24),
     ),
     # NCCL's RAS service, its answer as text; the JSON form.
@@ -334,6 +338,7 @@ class Compiled(NamedTuple):
     until: re.Pattern[str] | None
 
 
+@lru_cache(maxsize=1)
 def compiled() -> tuple[Compiled, ...]:
     """The table with its expressions compiled. Not at import: reading a snapshot needs none of them."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gpudoctor.read.dress import Shape, pieces, undress, without_markup
@@ -80,6 +81,12 @@ class _Open:
         self.pending.append(line)
 
 
+@lru_cache(maxsize=1)
+def _telling() -> str:
+    """Made once: of a folder of thousands of small files it would be most of the work."""
+    return any_of(compiled(), more=(_PROMPT_HINT,))
+
+
 class Recogniser(Passing):
     """Cut one document into sections. Feed it lines in order; finished sections come out as they end."""
 
@@ -89,7 +96,7 @@ class Recogniser(Passing):
         self._team = team
         self._commands: list[tuple[str, int]] = []  # echoed and not yet followed by their output, with the line
         self._formats = compiled()
-        telling = any_of(self._formats, more=(_PROMPT_HINT,))
+        telling = _telling()
         self._telling = re.compile(telling)
         self._open: dict[str | None, _Open] = {}
         self._scattered: dict[tuple[str, str | None], _Open] = {}
