@@ -54,7 +54,7 @@ def matrix_faults(pairs: Pairs | None, known: dict[int, Card], vm: bool) -> Iter
                 yield from _counts(sorted(ends), inside, known)
                 if len(ends) == len({i for p in joined for i in (p.a, p.b)}):
                     yield from _outsiders(members - ends, ends, pairs, inside, known)
-            elif part is not None and (part.nvlink_gen or 0) >= 3:
+            elif part is None or (part.nvlink_gen or 0) >= 3:
                 yield from _holes(ends, seen, known)
 
 
@@ -69,16 +69,29 @@ def _boards(joined: list[Pair]) -> list[set[int]]:
 
 
 def _holes(ends: set[int], seen: list[Pair], known: dict[int, Card]) -> Iterator[MatrixFault]:
-    """A100 and later SXM boards are full meshes; a pair of one without NVLink has lost it. (V100 cubes have such pairs.)"""
+    """A100 and later SXM boards are full meshes; a pair of one without NVLink has lost it. (V100 cubes have such pairs.)
+
+    Of a part that nobody names it is known where both GPUs share more links with the others than a GPU has: those are switches.
+    """
+    shared: Counter[int] = Counter()
     for pair in seen:
-        if pair.path != "NVL" and {pair.a, pair.b} <= ends:
-            yield MatrixFault(
-                (pair.a, pair.b),
-                f"GPU{pair.a} and GPU{pair.b} ({known[pair.a].words}) have no NVLink to each other, but both have it to the "
-                "rest of their board.",
-                (pair.at("path"),),
-                LIKELY,
-            )
+        if pair.path == "NVL":
+            shared.update({pair.a: pair.nvlinks or 0, pair.b: pair.nvlinks or 0})
+    for pair in seen:
+        if pair.path == "NVL" or not {pair.a, pair.b} <= ends:
+            continue
+        card = known[pair.a]
+        behind = min(shared[pair.a], shared[pair.b]) > _MOST_LINKS
+        if card.part is None and not behind:
+            continue
+        yield MatrixFault(
+            (pair.a, pair.b),
+            f"GPU{pair.a} and GPU{pair.b}{f' ({card.words})' if card.name else ''} have no NVLink to each other, but both have it "
+            f"to the rest of their board{', through NVSwitches' if behind else ''}.",
+            (pair.at("path"),),
+            LIKELY,
+            switched=behind,
+        )
 
 
 def _bridged(joined: list[Pair], known: dict[int, Card]) -> Iterator[MatrixFault]:

@@ -321,3 +321,19 @@ def test_unnamed_gpus_beside_a_mesh_by_design(size, cell):
     last = size - 1
     rows = [" ".join("SYS" if b == last else cell for b in range(a + 1, size)) for a in range(last)]
     assert not findings(NvLinkDown(), matrix(rows))
+
+
+def test_unnamed_gpus_behind_switches_and_one_pair_lost():
+    """Seven peers at NV12 are more links than a GPU has: only switches give that, and they join every pair."""
+    rows = [" ".join("SYS" if (a, b) == (0, 5) else "NV12" for b in range(a + 1, 8)) for a in range(7)]
+    found = findings(NvLinkDown(), matrix(rows))
+    assert set(found) == {("nvlink-down", "pair:0-5")}
+    said = found["nvlink-down", "pair:0-5"]
+    assert "unknown model" not in said.message and any(s.command == "sudo nvidia-smi --gpu-reset" for s in said.remediation)
+
+
+@pytest.mark.parametrize("cell", ["NV1", "NV2", "NV4", "NV9"])
+def test_unnamed_gpus_in_a_mesh_with_a_gap_by_design(cell):
+    """Four GPUs whose counts a GPU can have by itself: a bridge or a mesh may lack a pair."""
+    rows = [f"{cell} {cell} SYS", f"{cell} {cell}", cell]
+    assert not findings(NvLinkDown(), matrix(rows))
