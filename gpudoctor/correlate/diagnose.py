@@ -60,9 +60,12 @@ def _key(finding: Finding) -> tuple[object, ...]:
 
 
 def _natural(subject: str) -> tuple[object, ...]:
-    """`pair:2-10` after `pair:2-9`."""
+    """`pair:2-10` after `pair:2-9`; PCI addresses are hexadecimal, of equal length, and go as texts: 07, 0f, 18."""
     import re
 
+    if re.search(r"(?:^|:)[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", subject):
+        kind, _, address = subject.partition(":")
+        return ((1, 0, f"{kind}:"), (1, 0, address))
     return tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", subject))
 
 

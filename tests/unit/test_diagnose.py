@@ -71,3 +71,8 @@ def test_what_ended_a_run_comes_before_what_only_slows_it():
     assert [d.finding.slug for d in diagnose([slow, ended])] == ["peer-died", "p2p-disabled-env"]
     # A warning of such a slug ended nothing.
     assert [d.finding.slug for d in diagnose([slow, say("shm", WARNING)])] == ["p2p-disabled-env", "shm"]
+
+
+def test_pci_addresses_go_by_their_hexadecimal_value():
+    said = [say("e", ERROR, f"gpu:0000:{bus}:00.0") for bus in ("2a", "0f", "18", "07", "9b")]
+    assert [d.finding.subject[9:11] for d in diagnose(said)] == ["07", "0f", "18", "2a", "9b"]
