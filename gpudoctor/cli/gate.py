@@ -70,6 +70,8 @@ def command(
     tomls = [o for o in output.files if o.format == TOML]
     if learn and policy_path is not None:
         raise click.UsageError("--learn writes a policy and takes none")
+    if learn and (len(tomls) < len(output.files) or output.format != "text"):
+        raise click.UsageError("--learn writes a policy and no report: -o FILE.toml, or nothing for standard output")
     if tomls and not learn:
         raise click.UsageError(f"{tomls[0].path}: a policy is written with --learn only")
 

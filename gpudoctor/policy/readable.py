@@ -40,6 +40,8 @@ def _no_acs(store: FactStore) -> str | None:
     tree = store.get(PciTree)
     bridges = [d for d in tree or () if d.is_bridge and not d.virtual]
     unread = [d for d in bridges if d.acs is None]
+    if tree is not None and not bridges:
+        return "no bridge of the machine is visible here (in a virtual machine the host has them)"
     if tree is None or not unread:
         return None
     return f"the ACS bits of {len(unread)} of {len(bridges)} bridges were not read (root only)"

@@ -280,3 +280,9 @@ def test_one_gpu_has_nothing_to_reach_with_others(policy: Any) -> None:
 def test_an_allocation_that_cannot_be_read_is_not_known() -> None:
     done = gate(WELL, env={"SLURM_JOB_GPUS": "gpu:2"})
     assert done.returncode == 3 and "gpu:2 is neither a GPU's number nor its UUID" in line(done)
+
+
+def test_what_is_learned_goes_where_it_was_asked_to_go_or_nowhere(tmp_path: Path) -> None:
+    for words in (("-o", str(tmp_path / "p.json")), ("-o", str(tmp_path / "p.toml"), "-o", str(tmp_path / "p.txt")), ("--format", "json")):
+        done = gate(WELL, "--learn", *words)
+        assert (done.returncode, done.stdout) == (2, b"") and not list(tmp_path.iterdir())
