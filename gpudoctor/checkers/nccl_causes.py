@@ -1,9 +1,13 @@
-"""Catalogue entries of what only NCCL's log shows."""
+"""Catalogue entries of what only NCCL's log shows, and the facts of the host that it is held against."""
 
 from __future__ import annotations
 
+from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.topology import Pairs
 from gpudoctor.model import Cause
 
+# What the questions in nccl_view read; a checker that asks them lists them all.
+VIEW_FACTS = (Gpus, Pairs)
 _LOG = "NCCL_DEBUG=INFO output of every rank"
 
 GDR_OFF = Cause(

@@ -2,88 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.ecc_remap import ECC_REMAP
 from gpudoctor.checkers.fabric import FABRIC
 from gpudoctor.checkers.memlock import MEMLOCK
-from gpudoctor.checkers.nccl_causes import (
-    CUDA_ERROR,
-    DUPLICATE_GPU,
-    NETWORK_ERROR,
-    NO_INTERFACE,
-    PEER_DIED,
-    RANK_MISMATCH,
-)
+from gpudoctor.checkers.nccl_causes import CUDA_ERROR, DUPLICATE_GPU, NETWORK_ERROR, NO_INTERFACE, PEER_DIED, RANK_MISMATCH
 from gpudoctor.checkers.nccl_env import NCCL_ENV
-from gpudoctor.checkers.nccl_view import who
 from gpudoctor.checkers.nvlink_errors import ERRORS as NVLINK_ERRORS
 from gpudoctor.checkers.p2p import UNSUPPORTED
 from gpudoctor.checkers.shm import SHM
 from gpudoctor.checkers.version_mismatch import VERSION_MISMATCH
 from gpudoctor.checkers.visibility import GPU_NOT_VISIBLE
-from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage, bdf_of
-from gpudoctor.facts.nccl_join import root
+from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactView
-from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, Cause, Evidence, Finding, Step
-from gpudoctor.nccl_messages import ECHO, HARMLESS, PEER, family
-
-_OWN = (NO_INTERFACE, DUPLICATE_GPU, RANK_MISMATCH, PEER_DIED, NETWORK_ERROR, CUDA_ERROR)
-_MOST_RANKS = 1 << 17  # a larger number is a mangled line
-# Faults of the host that complains; a dead peer or ranks that differ are the job's.
-_OF_A_HOST = frozenset(
-    c.slug for c in (NETWORK_ERROR, CUDA_ERROR, SHM, MEMLOCK, FABRIC, UNSUPPORTED, GPU_NOT_VISIBLE, ECC_REMAP, NVLINK_ERRORS, NO_INTERFACE)
-)
-_ENDED = 8  # a message of a lower tier ended something
-_LESS_SURE = {
-    "nvls-cuda": LIKELY,
-    "wrong-magic": POSSIBLE,
-    "torch-cuda": POSSIBLE,
-    "torch-remote": POSSIBLE,
-    "torch-system": POSSIBLE,
-    "torch-internal": POSSIBLE,
-    "torch-usage": POSSIBLE,
-    "shm-cuda": LIKELY,
-    "truncated": LIKELY,
-}
-_COMMANDS: dict[str, tuple[Step, ...]] = {
-    "shm": (
-        Step("See the size of /dev/shm where the job runs", "df -h /dev/shm; ls -l /dev/shm | head"),
-        Step("Give the container more", "docker run --shm-size=1g IMAGE   # or --ipc=host", "reversible", "df -h /dev/shm"),
-    ),
-    "memlock": (Step("See the limit where the job is started, and lift it", "ulimit -l; docker run --ulimit memlock=-1 IMAGE", "reversible", "ulimit -l"),),
-    "no-interface": (Step("See the interfaces of each host", "ip -br addr"), Step("Let NCCL choose", "unset NCCL_SOCKET_IFNAME", "reversible", "NCCL_DEBUG=INFO shows `Bootstrap: Using`")),
-    "fabric": (
-        Step("See the fabric's state, and that Fabric Manager is of the driver's version", "nvidia-smi -q | grep -A3 Fabric; systemctl status nvidia-fabricmanager; nv-fabricmanager --version"),
-        Step("Restart Fabric Manager while no job runs", "sudo systemctl restart nvidia-fabricmanager", "disruptive", "nvidia-smi -q | grep -A3 Fabric"),
-        Step("Until then: work around it", "export NCCL_NVLS_ENABLE=0", "reversible"),
-    ),
-    "p2p-unsupported": (Step("See the driver's word for each pair", "nvidia-smi topo -p2p r; nvidia-smi topo -p2p w"),),
-    "network-error": (Step("See the ports and their state on both hosts", "ibstat; ip -br addr"), Step("Test the path without NCCL", "ib_write_bw -d DEVICE   # on one host; on the other: ib_write_bw -d DEVICE HOST")),
-    "peer-died": (Step("On the host of the rank that ended first: was it killed, did the GPU fail?", "sudo dmesg -T | grep -iE 'out of memory|killed process|xid'"),),
-    "cuda-error": (Step("Look for an Xid", "sudo dmesg -T | grep -i xid"), Step("Run again so that the failing call is named", "CUDA_LAUNCH_BLOCKING=1 NCCL_DEBUG=INFO COMMAND")),
-    "gpu-not-visible": (Step("See what the job is given", "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES"),),
-    "version-mismatch": (Step("Compare on every host", "python3 -c 'import torch; print(torch.__version__, torch.cuda.nccl.version())'; nvidia-smi --query-gpu=name,driver_version --format=csv"),),
-}  # fmt: skip
-
-
-# Completion status of an RDMA work request (enum ibv_wc_status of libibverbs).
-_OTHER_STATUS = "the adapter gave up on a transfer."
-_STATUS = {
-    "1": "a message was longer than the buffer it was sent to: the ranks disagree on sizes or settings.",
-    "2": "the queue was used in a way that the adapter refuses.",
-    "4": "this side's memory could not be reached: a GPU buffer whose mapping is gone or not allowed (GPUDirect RDMA, ACS, IOMMU).",
-    "9": "the peer's adapter refused the request: its buffer is shorter or not open for it (ranks that disagree, or GPUDirect RDMA).",
-    "10": "the peer's memory could not be reached: its mapping is gone or not allowed (GPUDirect RDMA, ACS, IOMMU there).",
-    "11": "the peer's adapter could not carry it out: look for an error on that host (GPUDirect RDMA, ACS, IOMMU).",
-    "12": "no answer came after all retries: cable, switch, routing, wrong GID, lossy RoCE, or the peer died.",
-    "13": "the receiver was not ready again and again: it died or hangs.",
-    "19": "a fatal error of the adapter: look at dmesg.",
-    "20": "the peer did not answer in time.",
-    "21": "a general error of the adapter: look at its firmware and at dmesg.",
-}
+from gpudoctor.model import Cause, Finding
 
 
 class NcclFailure(BaseChecker):
@@ -91,180 +26,13 @@ class NcclFailure(BaseChecker):
 
     name: ClassVar[str] = "nccl-failure"
     causes: ClassVar[tuple[Cause, ...]] = (
-        *_OWN,
-        SHM,
-        MEMLOCK,
-        FABRIC,
-        UNSUPPORTED,
-        VERSION_MISMATCH,
-        GPU_NOT_VISIBLE,
-        NCCL_ENV,
-        ECC_REMAP,
-        NVLINK_ERRORS,
-    )
+        NO_INTERFACE, DUPLICATE_GPU, RANK_MISMATCH, PEER_DIED, NETWORK_ERROR, CUDA_ERROR, SHM, MEMLOCK, FABRIC, UNSUPPORTED, VERSION_MISMATCH,
+        GPU_NOT_VISIBLE, NCCL_ENV, ECC_REMAP, NVLINK_ERRORS,
+    )  # fmt: skip
     needs = (Nccl,)
 
     def check(self, facts: FactView) -> Iterator[Finding]:
-        for job in _jobs(facts[Nccl]):
-            messages = [m for c in job for m in c.messages if m.tier < _ENDED]
-            first = root(messages)
-            if first is None:
-                yield from _never_met(job)
-                continue
-            by_slug = [m for m in messages if m.slug == first.slug and m.tier <= max(first.tier, 1)] or [first]
-            yield _finding(first, by_slug, [m for m in messages if m not in by_slug], job)
+        # Loaded where there is a log to judge: most runs look at a host alone, and need only know what could be said.
+        from gpudoctor.checkers.nccl_endings import judged
 
-
-def _jobs(nccl: Nccl) -> list[list[NcclComm]]:
-    """Communicators that share a process, or whose log names no process, are one job's."""
-    jobs: list[tuple[set[object], list[NcclComm]]] = []
-    for comm in nccl:
-        keys: set[object] = {(p.source, p.host, p.pid) for p in comm.procs if p.pid is not None}
-        keys |= {m.process for m in comm.messages if m.pid is not None}
-        if not keys or any(m.pid is None for m in comm.messages):
-            keys.add(comm.source)
-        if comm.comm_id is None and comm.nranks is None:
-            keys.add(comm.source)
-        touched = [j for j in jobs if j[0] & keys]
-        merged: tuple[set[object], list[NcclComm]] = (keys, [comm])
-        for job in touched:
-            merged[0].update(job[0])
-            merged[1][:0] = job[1]
-            jobs.remove(job)
-        jobs.append(merged)
-    # A process that ended before its communicator had a name belongs to the only other job there is.
-    named = [j for j in jobs if any(c.nranks for c in j[1])]
-    loose = [j for j in jobs if j not in named]
-    if len(named) == 1 and loose:
-        for job in loose:
-            named[0][1].extend(job[1])
-        return [named[0][1]]
-    if not named and len(loose) > 1:
-        return [[c for j in loose for c in j[1]]]
-    return [j[1] for j in jobs]
-
-
-def _never_met(job: list[NcclComm]) -> Iterator[Finding]:
-    """Attempts to connect that go on to the log's end. Where init was completed later they were only early."""
-    tries = [m for c in job for m in c.messages if m.family == "retrying"]
-    if (
-        sum(m.times for m in tries) < 3
-        or any(r.completed for c in job for r in c.ranks)
-        or any(c.transports for c in job)
-    ):
-        return
-    last = tries[-1]
-    known = family("retrying")
-    yield Finding(
-        NETWORK_ERROR.slug,
-        ERROR,
-        "host",
-        f"{who(last, _rank(last, job)).capitalize()} tried to connect to a peer again and again, and no communicator was built. {known.meaning if known else ''}",
-        (last.at("text"),),
-        POSSIBLE,
-        "the job does not start",
-        (*((Step(known.remedy),) if known else ()), *_COMMANDS["network-error"][:1]),
-    )
-
-
-def _rank(message: NcclMessage, job: Iterable[NcclComm]) -> int | None:
-    return next((r for c in job if (r := c.rank_of(message)) is not None), None)
-
-
-def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessage], job: list[NcclComm]) -> Finding:
-    known = family(first.family)
-    slug = first.slug or CUDA_ERROR.slug
-    rank = _rank(first, job)
-    ranks = sorted({r for m in same if (r := _rank(m, job)) is not None})
-    env = {name: value for c in job for name, value in c.env.items()}
-    words = [_what(first, rank, known.meaning if known else first.text)]
-    unknown = _unknown(first, job)
-    if unknown is not None:
-        words.append(f"NCCL's own words in the input are `{unknown.text[:160]}`.")
-    if slug == NO_INTERFACE.slug and "NCCL_SOCKET_IFNAME" in env:
-        words.append(f"NCCL_SOCKET_IFNAME is set to {env['NCCL_SOCKET_IFNAME']}, and no interface of that name is up here.")
-    if len(ranks) > 1:
-        words.append(f"Ranks {', '.join(map(str, ranks[:12]))}{' and more' if len(ranks) > 12 else ''} say the same.")
-    echoes = [m for m in others if m.slug not in (None, slug) or m.tier >= PEER]
-    if echoes:
-        lines = ", ".join(str(m.line) for m in sorted(echoes, key=lambda m: m.line)[:6])
-        words.append(f"What follows (line{'s' if len(echoes) > 1 else ''} {lines}) is its effect.")
-    subject = _subject(first, rank, job)
-    if slug == PEER_DIED.slug and subject.startswith("rank:"):
-        words.append(f"Rank {subject[5:]} is the one without a complaint of its own: look at its log.")
-    evidence: list[Evidence] = [first.at("text"), *((unknown.at("text"),) if unknown is not None else ())]
-    evidence += [m.at("text") for m in same if m is not first][:3]
-    evidence += [m.at("text") for m in echoes][:3]
-    steps = _COMMANDS.get(slug, ())
-    if first.family == "fabric-not-ready":
-        steps = steps[:-1]  # no CUDA program starts then, with NVLS or without
-    if known is not None:
-        steps = (Step(known.remedy), *steps)
-    return Finding(
-        slug,
-        WARNING if slug == NCCL_ENV.slug else ERROR,
-        subject,
-        " ".join(words),
-        tuple(dict.fromkeys(evidence)),
-        _LESS_SURE.get(first.family, CERTAIN),
-        "the run ends" if slug != NCCL_ENV.slug else None,
-        steps,
-        host=_host(first, job) if slug in _OF_A_HOST else None,
-    )
-
-
-def _host(first: NcclMessage, job: list[NcclComm]) -> str | None:
-    """The host that failed, where the job ran on several: a fault of another host in the same input is not its cause."""
-    hosts = {p.host for c in job for p in c.procs if p.host} | {m.host for c in job for m in c.messages if m.host}
-    return first.host if len(hosts) > 1 else None
-
-
-def _what(first: NcclMessage, rank: int | None, meaning: str) -> str:
-    said = who(first, rank)
-    place = f" in {first.file}" if first.file else ""
-    fields = first.fields
-    if first.family == "duplicate-gpu" and "other" in fields:
-        return f"Ranks {fields['rank']} and {fields['other']} use the same GPU ({bdf_of(fields['bus'].lower()) or fields['bus']}). {meaning}"
-    if first.family == "ib-completion":
-        peer = f" for peer {fields['peer']}" if "peer" in fields else ""
-        status = fields.get("status", "")
-        return f"{said.capitalize()} got completion status {status or '(cut off)'} from its RDMA adapter{peer}: {_STATUS.get(status, _OTHER_STATUS)}"
-    if first.level == "INFO" and first.family.startswith("torch-"):
-        return f"{said.capitalize()} failed ({first.text}). {meaning}"
-    if first.family == "version-of-ranks" and "local" in fields:
-        return f"{said.capitalize()} runs NCCL {fields['local']}, its peer {fields['remote']}. {meaning}"
-    if fields.get("error"):
-        return f"{said.capitalize()} failed{place}: CUDA says '{fields['error']}'. {meaning}"
-    return f"{said.capitalize()} failed{place}: {meaning}"
-
-
-def _unknown(first: NcclMessage, job: list[NcclComm]) -> NcclMessage | None:
-    """NCCL's own first warning that no family knows, where only the result of the call is known."""
-    if not first.family.startswith("torch-"):
-        return None
-    own = [m for c in job for m in c.messages if m.level in ("WARN", "TEXT") and (m.family == "unknown" or m.tier == ECHO) and m.slug is None]
-    return min(own, key=lambda m: (m.family != "unknown", m.source, m.line), default=None)
-
-
-def _subject(first: NcclMessage, rank: int | None, job: list[NcclComm]) -> str:
-    if first.slug == DUPLICATE_GPU.slug:
-        bdf = bdf_of(first.fields.get("bus", "").lower())
-        return f"gpu:{bdf}" if bdf else "host"
-    if first.slug == PEER_DIED.slug:
-        dead = _silent(job)
-        return f"rank:{dead}" if dead is not None else "host"
-    if first.slug in (NETWORK_ERROR.slug, CUDA_ERROR.slug) and rank is not None:
-        return f"rank:{rank}"
-    return "host"
-
-
-def _silent(job: list[NcclComm]) -> int | None:
-    """The one rank that lost no peer: the others complain of it."""
-    for comm in job:
-        if comm.nranks is None or comm.nranks > _MOST_RANKS or not comm.messages:
-            continue
-        complaining = {r for m in comm.messages if m.tier < HARMLESS and (r := comm.rank_of(m)) is not None}
-        quiet = set(range(comm.nranks)) - complaining
-        if complaining and len(quiet) == 1:
-            return quiet.pop()
-    return None
+        yield from judged(facts)

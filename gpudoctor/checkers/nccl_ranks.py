@@ -7,10 +7,9 @@ from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.fabric import FABRIC
-from gpudoctor.checkers.nccl_causes import RANK_MISMATCH
+from gpudoctor.checkers.nccl_causes import RANK_MISMATCH, VIEW_FACTS
 from gpudoctor.checkers.nccl_diagnostics import DIAGNOSED
 from gpudoctor.checkers.nccl_env import NCCL_ENV
-from gpudoctor.checkers.nccl_view import VIEW_FACTS
 from gpudoctor.checkers.numa import NUMA_MISMATCH
 from gpudoctor.checkers.p2p import UNSUPPORTED
 from gpudoctor.checkers.pair_path import PHB, SYS

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
-from gpudoctor.checkers.nccl_causes import GDR_OFF, P2P_NOT_USED, SOCKET_FALLBACK, SPLIT_HOST
+from gpudoctor.checkers.nccl_causes import GDR_OFF, P2P_NOT_USED, SOCKET_FALLBACK, SPLIT_HOST, VIEW_FACTS
 from gpudoctor.checkers.nccl_env import P2P_DISABLED_ENV
-from gpudoctor.checkers.nccl_view import VIEW_FACTS
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Settings

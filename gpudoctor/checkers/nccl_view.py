@@ -12,9 +12,6 @@ from gpudoctor.facts.store import FactView
 from gpudoctor.facts.topology import Pair, Pairs
 from gpudoctor.record import replace
 
-# Facts these questions read; a checker that asks them lists them all.
-VIEW_FACTS = (Gpus, Pairs)
-
 
 class Ranks:
     """One communicator, looked up by rank."""

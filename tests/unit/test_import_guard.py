@@ -22,11 +22,11 @@ NEVER = (
 HOST_ALONE = {
     "": (
         "bdf", "checkers", "chipsets", "cli", "collect", "correlate", "cpulist", "discover", "engine", "expect", "facts", "ingest", "judge",
-        "median", "model", "nccl_messages", "parsers", "parts", "pattern", "pcie", "read", "record", "report", "shipped", "xids",
+        "median", "model", "parsers", "parts", "pattern", "pcie", "read", "record", "report", "shipped", "xids",
     ),
     # Beside the checkers' own: what several share, and what the entries of the catalogue stand in.
     "checkers": (
-        "acs_paths", "base", "gpu_links", "isolation", "job_causes", "nccl_causes", "nccl_diagnostics", "nccl_rules", "nccl_view",
+        "acs_paths", "base", "gpu_links", "isolation", "job_causes", "nccl_causes", "nccl_diagnostics", "nccl_rules",
         "nvlink_matrix", "nvlink_view", "traffic", "xid_remedy",
     ),
     "cli": ("check", "ending", "look", "main", "options", "output", "progress"),
@@ -34,7 +34,7 @@ HOST_ALONE = {
     "correlate": ("causes", "diagnose"),
     "expect": ("opinion", "peers"),  # the limits that the catalogue names
     "facts": (
-        "bandwidth", "base", "gpu", "hang", "join", "kernel", "machine", "nccl", "nccl_join", "outcomes", "pci", "presence", "store", "system",
+        "bandwidth", "base", "gpu", "hang", "join", "kernel", "machine", "nccl", "outcomes", "pci", "presence", "store", "system",
         "topology", "trials",
     ),
     "parsers": (
