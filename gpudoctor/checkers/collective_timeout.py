@@ -24,18 +24,25 @@ class CollectiveTimeout(BaseChecker):
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         # Loaded where there is a job to judge: most runs look at a host alone, and need only know what could be said.
-        from gpudoctor.checkers.job_ends import deaths, errors, stuck, unfinished_start
+        from gpudoctor.checkers.job_ends import deaths, errors, stuck, unexplained, unfinished_start
         from gpudoctor.checkers.job_hangs import findings, processes_of
         from gpudoctor.hang import hangs, world_of
 
-        watchdog, recorder = facts.get(Watchdog), facts.get(FlightRecorder)
-        processes = processes_of(facts.get(Nccl))
-        found = hangs(watchdog, recorder, world_of(facts.get(Nccl), watchdog))
+        watchdog, recorder, nccl = facts.get(Watchdog), facts.get(FlightRecorder), facts.get(Nccl)
+        processes = processes_of(nccl)
+        found = hangs(watchdog, recorder, world_of(nccl, watchdog))
         for hang in found:
             yield from findings(hang, found, processes, recorder is not None)
-        if watchdog is not None:
-            yield from deaths(watchdog, frozenset(r for h in found for r in h.waiting), bool(found))
-            yield from unfinished_start(watchdog)
-            if not found:
-                yield from stuck(watchdog)
-                yield from errors(watchdog, facts.get(Nccl))
+        if watchdog is None:
+            return
+        said: list[Finding | CannotTell] = [
+            *deaths(watchdog, frozenset(r for h in found for r in h.waiting), bool(found)),
+            *unfinished_start(watchdog),
+        ]
+        if not found:
+            said += stuck(watchdog)
+            said += errors(watchdog, nccl)
+        # Without a word of NCCL's, a process that ends by a signal may be any program.
+        if nccl is not None and not found and not any(isinstance(s, Finding) for s in said) and not any(m.slug for m in nccl.messages):
+            said += unexplained(watchdog, nccl)
+        yield from said

@@ -8,41 +8,79 @@ from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
 from gpudoctor.checkers.nccl_causes import CUDA_ERROR, NETWORK_ERROR, PEER_DIED
 from gpudoctor.facts.hang import Death, RankWork, Watchdog
 from gpudoctor.facts.nccl import Nccl
+from gpudoctor.facts.store import short
 from gpudoctor.hang import listing, world_of
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, CannotTell, Finding, Step
 from gpudoctor.nccl_messages import classify
 
 MAX_SUBJECTS = 8
 MAX_EVIDENCE = 8
+_ABORT = 6
 _SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 
 
 def deaths(watchdog: Watchdog, victims: frozenset[int], hung: bool) -> Iterator[Finding]:
     """What the launcher saw end. SIGABRT and SIGTERM are how a watchdog and a launcher stop the others, and a rank that
     waited ends because it waited."""
-    others = [d for d in watchdog.deaths if d.rank not in victims]
+    others = [d for d in watchdog.deaths if d.rank is not None and d.rank not in victims]
     killed = [d for d in others if -d.exitcode in _SIGNALS]
     first = [d for d in others if d.first and (hung or d in killed) and d.exitcode not in (-6, -15)]
     told: set[int] = set()
     for death in first or killed:
-        if death.rank in told or len(told) >= MAX_SUBJECTS:
+        if death.rank is None or death.rank in told or len(told) >= MAX_SUBJECTS:
             continue
         told.add(death.rank)
-        yield Finding(
-            PEER_DIED.slug, ERROR, f"rank:{death.rank}", _died(death), (death.at("*"),), CERTAIN if death.first else LIKELY,
-            "The job ends.", _after_death(death),
-        )  # fmt: skip
+        yield _dead(death, death.rank)
 
 
-def _died(death: Death) -> str:
+def unexplained(watchdog: Watchdog, nccl: Nccl) -> Iterator[Finding]:
+    """A job that nothing else tells the end of: a process that aborted, or one of which only the process number is told.
+
+    The launcher stops the others by SIGTERM, so a SIGABRT is the process's own.
+    """
+    rank_at: dict[int, set[int]] = {}
+    hosts: dict[int, set[str | None]] = {}
+    for comm in nccl:
+        for number, proc, _ in comm.members():
+            if proc.pid is not None:
+                rank_at.setdefault(proc.pid, set()).add(number)
+                hosts.setdefault(proc.pid, set()).add(proc.host)
+    ended = [d for d in watchdog.deaths if -d.exitcode in _SIGNALS or d.exitcode == -_ABORT]
+    for death in sorted(ended, key=lambda d: (not d.first, d.rank is None)):
+        ranks = rank_at.get(death.pid, set()) if death.pid is not None else set()
+        if death.rank is None and death.host is not None and not any(
+            h is not None and short(h) == short(death.host) for h in hosts.get(death.pid or 0, ())
+        ):
+            continue  # a handler of Open MPI's, in a program that NCCL's log does not know
+        rank = death.rank if death.rank is not None else ranks.pop() if len(ranks) == 1 else None
+        yield _dead(death, rank)
+        return
+
+
+def _dead(death: Death, rank: int | None) -> Finding:
+    sure = death.first and -death.exitcode != _ABORT
+    return Finding(
+        PEER_DIED.slug, ERROR, f"rank:{rank}" if rank is not None else "host", _died(death, rank), (death.at("*"),),
+        CERTAIN if sure else LIKELY, "The job ends.", _after_death(death, rank),
+    )  # fmt: skip
+
+
+def _who(death: Death, rank: int | None) -> str:
+    return f"rank {rank}" if rank is not None else f"process {death.pid}"
+
+
+def _died(death: Death, rank: int | None) -> str:
     signal = _SIGNALS.get(-death.exitcode)
     how = f"was killed by {signal}" if signal else f"ended with exit status {death.exitcode}"
+    if death.exitcode == -_ABORT:
+        how = "ended itself by SIGABRT, as an assertion, an uncaught C++ exception or PyTorch's watchdog does"
     order = "; the launcher saw it end first" if death.first else ""
-    return f"The process of rank {death.rank}{f' on {death.host}' if death.host else ''} {how}{order}. What other ranks say follows from it."
+    whose = f"The process of rank {rank}" if rank is not None else f"Process {death.pid} of the job"
+    return f"{whose}{f' on {death.host}' if death.host else ''} {how}{order}. What other ranks say follows from it."
 
 
-def _after_death(death: Death) -> tuple[Step, ...]:
-    steps = [Step(f"Read the end of the log of rank {death.rank}: the launcher shows only its exit code")]
+def _after_death(death: Death, rank: int | None) -> tuple[Step, ...]:
+    steps = [Step(f"Read the end of the log of {_who(death, rank)}: the launcher shows only its exit code")]
     if death.exitcode == -9:
         steps.insert(0, Step("SIGKILL is mostly the kernel's memory killer; on that host", "dmesg -T | grep -iE 'out of memory|oom|killed process|Xid'"))
     else:

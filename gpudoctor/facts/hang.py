@@ -65,9 +65,10 @@ class Accused(Entry):
 class Death(Entry):
     """A process that the launcher saw end."""
 
-    rank: int
+    rank: int | None  # None: only the process is named
     exitcode: int  # negative: by that signal
     host: str | None = None
+    pid: int | None = None
     first: bool = False  # torchrun's "first observed failure"
 
 

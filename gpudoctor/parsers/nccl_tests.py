@@ -73,7 +73,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     died = deaths_by_launcher(section)
     if died:
         yield Watchdog(deaths=died)
-    for line in section:
+    for place, line in enumerate(section.lines):
         if len(line.text) > _LONGEST:
             continue
         text = line.text if line.cut else line.text + " "  # a whole line's last word has its end
@@ -93,7 +93,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             command = (line, found[1], found[2])
             continue
         else:
-            _failure(runs, line, text)
+            _failure(runs, line, text + _rest(section.lines, place))
             continue
         if command is not None and runs:
             at, program, collective = command
@@ -110,6 +110,14 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         )
     if done:
         yield Bandwidth(tuple(done))
+
+
+def _rest(lines: tuple[Line, ...], place: int) -> str:
+    """The second line of mpirun's sentence: the signal."""
+    if not lines[place].text.rstrip().endswith("exited on") or place + 1 == len(lines):
+        return ""
+    below = lines[place + 1]
+    return below.text.strip() + " " if below.number == lines[place].number + 1 and not below.cut else ""
 
 
 def _begin(runs: list[_Run], line: Line, stage: int) -> _Run:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gpudoctor.facts.hang import Accused, Death
 from gpudoctor.read.section import Line, Section
@@ -19,13 +19,19 @@ _BEHIND = re.compile(r"\[(\d[\d, ]{0,20000})\] finished collective #(\d{1,18}), 
 _UNFINISHED = re.compile(r"\[(\d[\d, ]{0,20000})\] joined but didn't finish collective #(\d{1,18}) ")
 _NEVER = re.compile(r"ranks? \[(\d[\d, ]{0,20000})\] are the lagging ranks")
 _DEATH_RANK = re.compile(r"^\s*(?:\[rank ?\d+\]:\s?)?rank\s{1,8}: (\d{1,7}) \(local_rank: \d+\)\s*$")
-_DEATH_CODE = re.compile(r"exitcode\s{1,8}: (-?\d{1,4}) \(pid: \d+\)")
+_DEATH_CODE = re.compile(r"exitcode\s{1,8}: (-?\d{1,4}) \(pid: (\d{1,9})\)")
+# What names a process and no rank: torchrun's agent, the last line of its table, Open MPI's handler in the process itself.
+_BY_PID = (
+    re.compile(r"failed \(exitcode: -(?P<signal>\d{1,2})\) local_rank: \d+ \(pid: (?P<pid>\d{1,9})\)"),
+    re.compile(r"traceback\s{1,8}: Signal (?P<signal>\d{1,2}) \(SIG\w{1,8}\) received by PID (?P<pid>\d{1,9})(?!\d)"),
+    re.compile(r"\[(?P<host>[\w.-]{1,120}):(?P<pid>\d{1,9})\] Signal: [A-Z][\w ]{1,40} \((?P<signal>\d{1,2})\)"),
+)
 # Open MPI's mpirun, PRRTE's prterun; the sentence is broken where 76 columns end.
 _MPI = re.compile(
     r"(?:mpirun|mpiexec|orterun|prterun)\S* noticed that process rank (\d{1,7}) with PID \d+ on node (\S{1,120}) exited on\s+signal (\d{1,2}) \("
 )
-_SRUN = re.compile(r"srun: error: (\S{1,120}): tasks? (\d{1,7}): (Killed|Out Of Memory|Segmentation fault|Bus error)\b")
-_SRUN_SIGNALS = {"Killed": 9, "Out Of Memory": 9, "Segmentation fault": 11, "Bus error": 7}
+_SRUN = re.compile(r"srun: error: (\S{1,120}): tasks? (\d{1,7}): (Killed|Out Of Memory|Segmentation fault|Bus error|Aborted)\b")
+_SRUN_SIGNALS = {"Aborted": 6, "Killed": 9, "Out Of Memory": 9, "Segmentation fault": 11, "Bus error": 7}
 _DEATH_HOST = re.compile(r"^\s*host\s{1,8}: (\S{1,120})\s*$")
 
 
@@ -60,7 +66,7 @@ def death_by(section: Section, lines: tuple[Line, ...], place: int) -> Death | N
         return launcher
     found = _DEATH_CODE.search(lines[place].text)
     if found is None:
-        return None
+        return _by_pid(section, lines[place])
     above = lines[max(0, place - 3) : place]
     ranks = [m for m in (_DEATH_RANK.match(line.text) for line in above) if m is not None]
     hosts = [m for m in (_DEATH_HOST.match(line.text) for line in above) if m is not None]
@@ -71,9 +77,27 @@ def death_by(section: Section, lines: tuple[Line, ...], place: int) -> Death | N
         rank=int(ranks[-1][1]),
         exitcode=int(found[1]),
         host=hosts[-1][1] if hosts else None,
+        pid=int(found[2]),
         first=first,
         origin={"*": section.at(lines[place])},
     )
+
+
+def _by_pid(section: Section, line: Line) -> Death | None:
+    if "exitcode: -" not in line.text and "ignal" not in line.text:
+        return None
+    found = next((m for m in (p.search(line.text) for p in _BY_PID) if m is not None), None)
+    if found is None or int(found["signal"]) == 0:
+        return None
+    host = found.groupdict().get("host")
+    return Death(rank=None, exitcode=-int(found["signal"]), host=host, pid=int(found["pid"]), origin={"*": section.at(line)})
+
+
+def each_once(deaths: Iterable[Death]) -> tuple[Death, ...]:
+    """Without the lines that name a process only, where another names its rank."""
+    found = tuple(dict.fromkeys(deaths))
+    placed = {d.pid for d in found if d.rank is not None}
+    return tuple(d for d in found if d.rank is not None or d.pid not in placed)
 
 
 def deaths_by_launcher(section: Section) -> tuple[Death, ...]:
@@ -85,7 +109,8 @@ def deaths_by_launcher(section: Section) -> tuple[Death, ...]:
 def _by_launcher(section: Section, lines: tuple[Line, ...], place: int) -> Death | None:
     text = lines[place].text
     if "noticed that process rank" in text:
-        after = lines[place + 1].text.strip() if place + 1 < len(lines) else ""
+        below = lines[place + 1] if place + 1 < len(lines) else None
+        after = below.text.strip() if below is not None and below.number == lines[place].number + 1 else ""
         found = _MPI.search(f"{text.rstrip()} {after}")
         if found is not None and int(found[1]) < MAX_RANK:
             return Death(rank=int(found[1]), exitcode=-int(found[3]), host=found[2], first=True, origin={"*": section.at(lines[place])})

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.hang import Accused, Death, Frame, RankWork, Watchdog, joined_works
 from gpudoctor.model import Evidence
-from gpudoctor.parsers.torch_blame import MAX_RANK, accused_by, death_by
+from gpudoctor.parsers.torch_blame import MAX_RANK, accused_by, death_by, each_once
 from gpudoctor.read.section import Line, Section, Unparsable
 
 # What names the rank within its group, right before a message or (for counts) some words before them.
@@ -103,7 +103,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     works = _placed(works) or _only_ended(section, lines)
     if not (ours or works or accused or deaths):
         raise Unparsable(f"{section.source}: PyTorch's process group is named, but no whole line of its watchdog is there")
-    yield Watchdog(joined_works(works), tuple(dict.fromkeys(accused)), tuple(dict.fromkeys(deaths)))
+    yield Watchdog(joined_works(works), tuple(dict.fromkeys(accused)), each_once(deaths))
 
 
 def _hits(lines: tuple[Line, ...], place: int) -> Iterator[_Hit]:
