@@ -9,7 +9,14 @@ from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.ecc_remap import ECC_REMAP
 from gpudoctor.checkers.fabric import FABRIC
 from gpudoctor.checkers.memlock import MEMLOCK
-from gpudoctor.checkers.nccl_causes import CUDA_ERROR, DUPLICATE_GPU, NETWORK_ERROR, NO_INTERFACE, PEER_DIED, RANK_MISMATCH
+from gpudoctor.checkers.nccl_causes import (
+    CUDA_ERROR,
+    DUPLICATE_GPU,
+    NETWORK_ERROR,
+    NO_INTERFACE,
+    PEER_DIED,
+    RANK_MISMATCH,
+)
 from gpudoctor.checkers.nccl_env import NCCL_ENV
 from gpudoctor.checkers.nvlink_errors import ERRORS as NVLINK_ERRORS
 from gpudoctor.checkers.p2p import UNSUPPORTED
