@@ -77,3 +77,16 @@ def means_default(name: str, value: str) -> bool:
     if name in _WORDS:
         return value == _WORDS[name][0]
     return value.strip() == "" or name.endswith("_DISABLE") and value.strip() == "0"
+
+
+_STRTOL = re.compile(r"^\s*([+-]?)(0[xX][0-9a-fA-F]+|\d+)")
+
+
+def strtol(value: str) -> int:
+    """C's strtol with base 0, as NCCL reads numbers: leading digits count, anything else is 0."""
+    found = _STRTOL.match(value)
+    if found is None:
+        return 0
+    sign, digits = found.groups()
+    base = 16 if digits[:2].lower() == "0x" else 8 if digits.startswith("0") and set(digits) <= set("01234567") else 10
+    return int(digits, base) * (-1 if sign == "-" else 1)

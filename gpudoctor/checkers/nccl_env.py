@@ -14,8 +14,8 @@ from gpudoctor.facts.system import Cpu, JobProcess, Jobs, Setting, Settings
 from gpudoctor.facts.topology import Nics, NvLinks, Pair, Pairs
 from gpudoctor.facts.trials import Trial, Trials
 from gpudoctor.model import CERTAIN, ERROR, NOTE, WARNING, CannotTell, Cause, Evidence, Finding, Gain, Step, Threshold
+from gpudoctor.nccl_defaults import strtol as strtol
 from gpudoctor.parts import find
-from gpudoctor.pattern import lazy
 from gpudoctor.record import replace
 
 P2P_DISABLED_ENV = Cause(
@@ -63,7 +63,6 @@ NCCL_ENV = Cause(
 _LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 _DIGITS = ("LOC", "PIX", "PXB", "PHB", "SYS")  # the numbers of NCCL 2.5 and older; 4 and above are SYS
 _OF_PATH = {"NVL": "NVL", "PIX": "PIX", "PXB": "PXB", "PHB": "PHB", "NODE": "PHB", "SYS": "SYS"}
-_STRTOL = lazy(r"^\s*([+-]?)(0[xX][0-9a-fA-F]+|\d+)")
 
 
 class NcclEnv(BaseChecker):
@@ -146,16 +145,6 @@ def _by_trial(trial: Trial, setting: Setting | None) -> Finding:
         _removal(setting, "Measure again.", "gpudoctor bandwidth") if setting is not None else (),
         _gain(trial),
     )
-
-
-def strtol(value: str) -> int:
-    """C's strtol with base 0, as NCCL reads numbers: leading digits count, anything else is 0."""
-    found = _STRTOL.match(value)
-    if found is None:
-        return 0
-    sign, digits = found.groups()
-    base = 16 if digits[:2].lower() == "0x" else 8 if digits.startswith("0") and set(digits) <= set("01234567") else 10
-    return int(digits, base) * (-1 if sign == "-" else 1)
 
 
 def level_of(value: str) -> str | None:

@@ -10,6 +10,7 @@ from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Numa, Setting, Settings
 from gpudoctor.facts.topology import PATHS, Nic, Nics
 from gpudoctor.model import Evidence
+from gpudoctor.nccl_defaults import strtol
 from gpudoctor.policy.model import DriverRules, EnvironmentRules, NicRules, NumaRules
 from gpudoctor.policy.node import Node
 from gpudoctor.policy.outcome import Outcome
@@ -179,12 +180,19 @@ def environment(rules: EnvironmentRules, store: FactStore) -> Iterator[Outcome]:
         ask = Outcome(rule="environment.forbid", severity=rules.severity, wants=f"no {words}")
         name, equals, value = words.partition("=")
         obeyed = found.get(name)  # of several places the one NCCL obeys
-        hit = obeyed is not None and (not equals or obeyed.value == value)
+        hit = obeyed is not None and (not equals or _same(obeyed.value, value))
         yield (
             ask.judged(False, _said(obeyed), obeyed.at("value"))
             if hit and obeyed is not None
             else ask.judged(True, "not set")
         )
+
+
+def _same(held: str, forbidden: str) -> bool:
+    """NCCL reads ` 1`, `01` and `0x1` as 1."""
+    held, forbidden = held.strip(), forbidden.strip()
+    numbers = held[:1].isdigit() and forbidden[:1].isdigit()
+    return held.lower() == forbidden.lower() or numbers and strtol(held) == strtol(forbidden)
 
 
 def _said(setting: Setting) -> str:

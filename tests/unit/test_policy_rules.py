@@ -249,6 +249,13 @@ def test_forbidden_environment() -> None:
     assert statuses("[environment]\nforbid = 'NCCL_P2P_DISABLE'", Settings((setting("NCCL_P2P_DISABLE", "0"),))) == [
         BROKEN
     ]
+    for value in (" 1", "01", "0x1", "1 "):
+        assert statuses(text, Settings((setting("NCCL_P2P_DISABLE", value),))) == [BROKEN], value
+    for value in ("10", "2", "-1", "yes"):
+        assert statuses(text, Settings((setting("NCCL_P2P_DISABLE", value),))) == [MET], value
+    level = "[environment]\nforbid = 'NCCL_P2P_LEVEL=LOC'"
+    assert statuses(level, Settings((setting("NCCL_P2P_LEVEL", "LOC "),))) == [BROKEN]
+    assert statuses(level, Settings((setting("NCCL_P2P_LEVEL", "SYS"),))) == [MET]
     assert statuses(text) == [UNKNOWN]
     overruled = Settings((setting("NCCL_P2P_DISABLE", "1", "/etc/nccl.conf"), setting("NCCL_P2P_DISABLE", "0")))
     assert statuses(text, overruled) == [MET]
