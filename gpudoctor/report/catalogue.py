@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpudoctor.discover import Plugins
+from gpudoctor.facts.base import Fact
 from gpudoctor.model import Cause
 from gpudoctor.report.layout import Style, hanging
 
@@ -54,12 +55,19 @@ def markdown(plugins: Plugins) -> str:
 
 
 def needs(plugins: Plugins, cause: Cause) -> str:
-    """Which facts the checks of this cause need, with a command that shows each."""
-    kinds = dict.fromkeys(
-        kind for c in plugins.checkers if any(x.slug == cause.slug for x in c.causes) for kind in (*c.needs, *c.any_of)
-    )
-    words = [f"{k.label} ({k.hint})" if k.hint else k.label for k in kinds]
-    return "; ".join(words) if words else "nothing in particular"
+    """What each check of this cause must have, with a command that shows it; of several checks any one will do."""
+    ways = []
+    # The check that has the cause's name first: the others come upon it while they look at something else.
+    for checker in sorted(plugins.checkers, key=lambda c: c.name != cause.slug):
+        if any(c.slug == cause.slug for c in checker.causes):
+            all_of = [_shown(kind) for kind in checker.needs]
+            one_of = " or ".join(_shown(kind) for kind in checker.any_of)
+            ways.append("; ".join([*all_of, one_of] if one_of else all_of))
+    return "; or ".join(dict.fromkeys(w for w in ways if w)) or "nothing in particular"
+
+
+def _shown(kind: type[Fact]) -> str:
+    return f"{kind.label} ({kind.hint})" if kind.hint else kind.label
 
 
 def cause_json(plugins: Plugins, cause: Cause) -> dict[str, Any]:

@@ -167,6 +167,8 @@ def test_explain_by_slug_and_code():
     assert by_slug.stdout == by_code.stdout and by_slug.returncode == 0
     for label in (b"Severity", b"Why", b"Seen in", b"Remedy", b"Needs"):
         assert label in by_slug.stdout
+    # What one check needs, then what another would do with: nobody is to think that it takes both.
+    assert b"the kernel log (sudo dmesg -T); or NCCL's log" in gpudoctor("explain", "xid").stdout
 
 
 def test_a_replayed_host_says_so_everywhere():
