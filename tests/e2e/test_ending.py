@@ -93,6 +93,8 @@ def test_a_signal_while_modules_are_imported_has_no_traceback(at: str, name: str
     """The signal comes when the module begins to be imported, as early as the first line of ours."""
     code = (
         "import importlib.abc, os, signal, sys\n"
+        # Under nohup, or in the background of a script, these are ignored, and a program rightly leaves them so.
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL); signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Hook(importlib.abc.MetaPathFinder):\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         f"        if name == {at!r}: os.kill(os.getpid(), signal.{name})\n"

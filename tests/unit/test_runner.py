@@ -266,6 +266,7 @@ def test_a_signal_to_the_program_leaves_nobody_behind(tmp_path, number, status):
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # ignored under nohup, and then rightly left so
     )
     pids = tmp_path / "pids"
     while not pids.exists() or len(pids.read_text().split()) < 8:
