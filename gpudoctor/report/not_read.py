@@ -51,7 +51,9 @@ def _request(absent: list[Missing], excerpt: bool, style: Style, verbose: int) -
     if not hints:
         return []
     limit = len(hints) if verbose else MAX_HINTS
-    lines = ["To settle what is open, these outputs would help:" if excerpt else "These would settle what is open:"]
+    hung = any("nvidia-smi" in (m.hint or "") and "no answer in " in m.reason for m in absent)  # to run it again now would hang the reader's terminal too
+    once = "Once the driver answers again, these would settle what is open:" if hung else "These would settle what is open:"
+    lines = ["To settle what is open, these outputs would help:" if excerpt else once]
     lines += [f"  {style.plain(h)}" for h in hints[:limit]]
     if len(hints) > limit:
         lines.append(f"  and {len(hints) - limit} more (-v)")
