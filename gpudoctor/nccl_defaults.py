@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from gpudoctor.pattern import lazy
+
 # Empty is read as not given: a length is asked for, or no list entry, no known word comes of it.
 _EMPTY = frozenset(
     (
@@ -40,7 +42,7 @@ _NAMES = frozenset(
         "NCCL_ENV_PLUGIN", "NCCL_GRAPH_FILE", "NCCL_HOSTID", "NCCL_COMM_ID",
     )
 )  # fmt: skip
-_NUMBER = re.compile(r"^\s*[+-]?(?:0[xX][0-9a-fA-F]+|\d+)\s*$")
+_NUMBER = lazy(r"^\s*[+-]?(?:0[xX][0-9a-fA-F]+|\d+)\s*$")
 CONF_FILE = (2, 23)  # from here on NCCL_CONF_FILE stands in for ~/.nccl.conf
 
 
@@ -79,7 +81,7 @@ def means_default(name: str, value: str) -> bool:
     return value.strip() == "" or name.endswith("_DISABLE") and value.strip() == "0"
 
 
-_STRTOL = re.compile(r"^\s*([+-]?)(0[xX][0-9a-fA-F]+|\d+)")
+_STRTOL = lazy(r"^\s*([+-]?)(0[xX][0-9a-fA-F]+|\d+)")
 
 
 def strtol(value: str) -> int:

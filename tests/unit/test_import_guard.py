@@ -22,7 +22,7 @@ NEVER = (
 HOST_ALONE = {
     "": (
         "bdf", "checkers", "chipsets", "cli", "collect", "correlate", "cpulist", "discover", "engine", "expect", "facts", "ingest", "judge",
-        "median", "model", "parsers", "parts", "pattern", "pcie", "read", "record", "report", "shipped", "xids",
+        "median", "model", "nccl_defaults", "parsers", "parts", "pattern", "pcie", "read", "record", "report", "shipped", "xids",
     ),
     # Beside the checkers' own: what several share, and what the entries of the catalogue stand in.
     "checkers": (
