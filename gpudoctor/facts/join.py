@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gpudoctor.facts.base import merge_entry
+from gpudoctor.facts.base import Loss, merge_entry
 from gpudoctor.facts.gpu import Gpu, Gpus
+from gpudoctor.facts.hang import FlightRecorder
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.topology import NvLinks
@@ -14,7 +15,32 @@ def join(store: FactStore) -> FactStore:
     """Complete the store in place. Pure: reads nothing but the facts."""
     _names_from_nvlink(store)
     _gpus_from_pci(store)
+    _dumps_of_one_kind(store)
     return store
+
+
+def _dumps_of_one_kind(store: FactStore) -> None:
+    """Flight recorders of different formats come from different releases of PyTorch: what they count may differ."""
+    recorder = store.get(FlightRecorder)
+    if recorder is None:
+        return
+    for what, attribute in (("format", "version"), ("NCCL", "nccl_version")):
+        by_version: dict[str, list[str]] = {}
+        for dump in recorder.dumps:
+            version = getattr(dump, attribute)
+            if version is not None:
+                by_version.setdefault(version, []).append(f"rank {dump.rank}" if dump.rank is not None else dump.source)
+        if len(by_version) > 1:
+            shown = "; ".join(
+                f"{version} of {', '.join(who[:4])}" + (f" and {len(who) - 4} more" if len(who) > 4 else "")
+                for version, who in list(by_version.items())[:4]
+            )
+            store.losses.append(
+                Loss(
+                    f"flight recorders of one {what} version",
+                    f"they differ ({shown}): the ranks do not run the same software, or the dumps are of different runs",
+                )
+            )
 
 
 def _from_pci(device: PciDevice) -> Gpu:

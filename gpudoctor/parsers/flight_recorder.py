@@ -19,11 +19,33 @@ MAX_RANK = 1 << 20
 KEPT = 64  # finished calls of one group, the last ones: a hang is where the ranks part, and that is at the end
 MAX_FRAMES = 48
 _RANK = re.compile(r"rank[_.-]?(\d{1,7})(?!\d)|(?<![\d.])(\d{1,7})(?:\.(?:pkl|pickle|json|bin|trace))?$", re.I)
+_OWN = re.compile(r'"(?:pg_config|pg_status|collective_seq_id|record_id|profiling_name)"\s*:')
 _STATES = ("scheduled", "started", "completed")
 
 
 def parse(section: Section) -> Iterator[Fact | Loss]:
-    said = _value(section)
+    if section.lines:
+        yield from _pasted(section)
+    else:
+        yield from _dump(section, _value(section), section.source)
+
+
+def _pasted(section: Section) -> Iterator[Fact | Loss]:
+    """JSON among other text: lines above it may be missing (its first brace tells nothing), and something may follow."""
+    text = "\n".join(line.text for line in section.lines)
+    if _OWN.search(text) is None:
+        return  # a `"version": "2.1"` of something else
+    start = text.lstrip()
+    try:
+        said, _ = json.JSONDecoder().raw_decode(start if start[0] in "{[" else "{" + start)
+    except (ValueError, RecursionError) as error:
+        where = f"from line {section.lines[0].number} on"
+        raise Unparsable(f"{section.source}: a flight recorder's JSON {where} is cut or damaged") from error
+    # A text may hold several: only the command above each says whose it is.
+    yield from _dump(section, said, section.command or section.source)
+
+
+def _dump(section: Section, said: Any, named: str) -> Iterator[Fact | Loss]:
     if isinstance(said, list):
         said = {"entries": said}  # torch before 2.3 wrote the list alone
     if not isinstance(said, dict) or not isinstance(said.get("entries", []), list):
@@ -31,7 +53,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     if not ("entries" in said or "pg_status" in said or "pg_config" in said):
         raise Unparsable(f"{section.source}: plain data, but no flight recorder's")
     entries = said.get("entries", [])
-    rank = rank_of(section.source)
+    rank = rank_of(named)
     if rank is None:
         yield Loss(
             f"whose flight recorder {section.source} is",

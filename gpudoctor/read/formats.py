@@ -83,6 +83,14 @@ FORMATS: tuple[Format, ...] = (
         r'^\s*(?:["{}\[\]\d-]|true|false|null)',
         until=r'(?<![A-Za-z_])"version"\s*:\s*"',
     ),
+    # The JSON of PyTorch's flight recorder, pasted among other text, in one line or laid out.
+    Format(
+        "flight-recorder",
+        ('"pg_config"', '"pg_status"', '"comm_lib_version"', '"collective_seq_id"', '"version"', '"record_id"'),
+        r'^\s*[{\[].{0,2000}?"(?:pg_config|pg_status|collective_seq_id|record_id)"\s*:|^\s*"(?:comm_lib_version|pg_config|pg_status)"\s*:'
+        r'|^\s*(?:\{\s*)?"version"\s*:\s*"2\.\d{1,2}"\s*,\s*$',
+        r'^\s*(?:["{}\[\]\d-]|true\b|false\b|null\b)',
+    ),
     # --- nvidia-smi
     Format(
         "smi-topo",
