@@ -11,7 +11,7 @@ from gpudoctor.checkers.nccl_view import Ranks, could_peer, host_of, inside, lev
 from gpudoctor.checkers.traffic import can_peer
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.nccl import Nccl, NcclComm
-from gpudoctor.facts.store import FactView
+from gpudoctor.facts.store import FactView, short
 from gpudoctor.facts.system import Settings
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, WARNING, CannotTell, Finding, Step
 from gpudoctor.record import replace
@@ -44,9 +44,16 @@ def judged(facts: FactView) -> Iterator[Finding | CannotTell]:
 
 def _of_machine(ranks: Ranks, nccl: Nccl, home: FactView, facts: FactView) -> Iterator[Finding | CannotTell]:
     """What was lost within one machine, by its own facts."""
-    host = host_of((p.host for p in ranks.proc.values()), home, facts)
+    names = list(dict.fromkeys(p.host for p in ranks.proc.values() if p.host is not None))
+    host = host_of(names, home, facts)
+    told_as = ""
+    if host is not None and home.nowhere is None and names and short(host) not in map(short, names):
+        told_as = f" In the log this host is {', '.join(names[:3])}; its GPUs tell that it is the same."
     for said in (*_switched_off(ranks, nccl, home), *_not_used(ranks, nccl, home)):
-        yield said if isinstance(said, CannotTell) or host is None else replace(said, host=host)
+        if isinstance(said, CannotTell) or host is None:
+            yield said
+        else:
+            yield replace(said, host=host, message=said.message + told_as)
 
 
 def _switched_off(ranks: Ranks, nccl: Nccl, facts: FactView) -> Iterator[Finding]:

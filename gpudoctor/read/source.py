@@ -152,14 +152,23 @@ def _directory(path: str) -> Iterator[Source]:
 
     def read(name: str) -> bytes | None:
         whole = os.path.join(path, name)
-        if name not in files or os.path.islink(whole) or not os.path.isfile(whole):
+        if name not in known or os.path.islink(whole) or not os.path.isfile(whole):
             return None
         with open(whole, "rb") as stream:
             return stream.read(MAX_MEMBER)
 
-    if MANIFEST in files:
+    known = frozenset(files)
+    if MANIFEST in known:
         yield Folder(name=path, names=tuple(files), read=read)
         return
+    # Snapshots of several hosts in one folder, beside the logs of their job; another tool's manifest is none.
+    for manifest in [n for n in files if os.path.basename(n) == MANIFEST and b'"probes"' in (read(n) or b"")]:
+        base = os.path.dirname(manifest) + os.sep
+        inside = [n for n in files if n.startswith(base)]
+        if inside:
+            names_inside = tuple(n[len(base) :] for n in inside)
+            yield Folder(name=os.path.join(path, base[:-1]), names=names_inside, read=_below(read, base))
+            files = [n for n in files if not n.startswith(base)]
     for name in files:
         whole = os.path.join(path, name)
         if os.path.islink(whole) or not os.path.isfile(whole):
@@ -169,6 +178,10 @@ def _directory(path: str) -> Iterator[Source]:
             yield from open_path(whole)
         except Unreadable as error:
             yield Loss(whole, str(error))
+
+
+def _below(read: Callable[[str], bytes | None], base: str) -> Callable[[str], bytes | None]:
+    return lambda name: read(base + name)
 
 
 def _archive(path: str) -> Iterator[Source]:

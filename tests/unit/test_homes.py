@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from gpudoctor.discover import load
 from gpudoctor.ingest import take
 from gpudoctor.judge import judge
 from gpudoctor.model import Finding, Report
-from gpudoctor.read.source import Document
+from gpudoctor.read.source import Document, open_path
+
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures" / "hosts"
 
 BUSES = ("1b", "43", "52", "61")
 
@@ -101,6 +106,7 @@ def test_a_snapshots_stand_in_is_told_by_bus_ids() -> None:
     other = ("0a", "0b", "8a", "8b")
     told = report(host("host-aaaaaa"), host("host-bbbbbb", buses=other), log({"node07": P2P, "node08": SHM}, buses={"node08": other}))
     assert list(found(told, "p2p-not-used")) == ["host-bbbbbb"] and missing(told) == ""
+    assert "In the log this host is node08" in found(told, "p2p-not-used")["host-bbbbbb"].message
 
 
 def test_a_snapshots_stand_in_is_told_by_the_driver() -> None:
@@ -162,3 +168,23 @@ def test_nccls_view_of_a_link_is_held_against_the_ranks_own_host() -> None:
     )
     told = report(host("node07"), host("node08", width=8), log({"node07": P2P, "node08": P2P}, extra=dump))
     assert [(h, f.subject) for h, f in found(told, "pcie-width").items() if "NCCL assumes" in f.message] == [("node08", "gpu:0000:1b:00.0")]
+
+
+def test_a_folder_with_snapshots_of_several_hosts_and_the_logs_of_their_ranks(tmp_path: Path) -> None:
+    """Each snapshot is one host, whatever lies beside it; another tool's manifest.json is a file like others."""
+    for name, fixture in (("node07", "h100x8-nvswitch-healthy"), ("node08", "l40sx2-acs-redirect")):
+        folder = tmp_path / "snapshots" / name
+        shutil.copytree(FIXTURES / fixture, folder, ignore=shutil.ignore_patterns("golden", "expect.json"))
+        manifest = folder / "manifest.json"
+        manifest.write_text(manifest.read_text().replace('"host": "node07"', f'"host": "{name}"'))
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "manifest.json").write_text('{"name": "a page", "icons": []}')
+    (tmp_path / "web" / "dmesg.txt").write_text("[ 12.3] NVRM: Xid (PCI:0000:13:00): 79, pid=1, GPU has fallen off the bus.\n")
+    for line in log({"node07": SHM, "node09": SHM}, buses={"node07": ("13", "2b", "43", "5b")}).splitlines():
+        with (tmp_path / f"{line.split(' ')[0].replace(':', '-')}.log").open("a") as stream:
+            stream.write(line + "\n")
+    intake = take((), list(open_path(str(tmp_path))))
+    assert {s.host for s in intake.stores} == {"node07", "node08", None}
+    told = judge(intake, load(), {})
+    assert [(h, f.severity) for h, f in found(told, "p2p-not-used").items()] == [("node07", "error")]
+    assert "node09" in missing(told) and found(told, "xid")
