@@ -45,7 +45,8 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     told = _number(bounds, "count")
     wrong = bool(told) if told is not None else any(counts) if counts else None
     completed = average is not None
-    errors = [e for e in _member(text, "errors") or () if isinstance(e, str) and e.strip()]
+    listed = _member(text, "errors")
+    errors = [e for e in listed if isinstance(e, str) and e.strip()] if isinstance(listed, list) else []
     members = _members(config)
     yield Bandwidth(
         (

@@ -66,8 +66,8 @@ def _facts(section: Section, matrix: Matrix) -> Iterator[Fact | Loss]:
                 nic = next(name for name in ends if not _GPU.match(name))
                 if not nic.startswith("CPU"):
                     paths.append(NicPath(gpu=numbers[0], nic=nic, path=_class(cell), origin=origin))
-        if row.name.startswith("GPU"):
-            gpus.append(_gpu(int(row.name[3:]), row, matrix, origin))
+        if named := _GPU.match(row.name):
+            gpus.append(_gpu(int(named[1]), row, matrix, origin))
     if p2p and field == "p2p_unstated":
         yield Loss(
             "which peer-to-peer capability a matrix shows",

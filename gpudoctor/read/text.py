@@ -5,13 +5,14 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable, Iterator
-from itertools import count
+from itertools import chain, count
 
 from gpudoctor.pattern import lazy
 from gpudoctor.read.section import Line
 
 MAX_LINE = 1 << 16  # characters; the rest of a longer line is dropped (and the line marked cut)
 MAX_JSON = 1 << 22  # the same for the one line that a child probe prints: a host with 500 PCI functions needs 200 kB
+_SAMPLE = 512  # bytes by which the encoding is told
 
 # CSI and OSC sequences, other two-character escapes; then every control character but the tab.
 _ESCAPE = lazy(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|\x9b[0-?]*[ -/]*[@-~]")
@@ -31,7 +32,7 @@ def encoding_of(head: bytes) -> str:
     """UTF-16 by its mark or by its zero bytes, else UTF-8 (undecodable bytes are replaced)."""
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "utf-16"
-    sample = head[:512]
+    sample = head[:_SAMPLE]
     if len(sample) >= 8 and sample.count(0) * 3 >= len(sample):
         return "utf-16-le" if sample[1::2].count(0) > sample[::2].count(0) else "utf-16-be"
     return "utf-8"
@@ -79,18 +80,19 @@ class Passing:
         return chunk.count(b"\n")
 
 
-def _as_utf8(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    decoder = None
-    for chunk in chunks:
-        if decoder is None and chunk:
-            encoding = encoding_of(chunk)
-            if encoding == "utf-8":
-                yield _plain_blanks(chunk)
-                yield from map(_plain_blanks, chunks)
-                return
-            decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
-        if decoder is not None:
-            yield _plain_blanks(decoder.decode(chunk).encode("utf-8", "replace"))
+def _as_utf8(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    head = b""
+    for chunk in chunks:  # a pipe gives a few bytes at a time, too few to tell by
+        head += chunk
+        if len(head) >= _SAMPLE:
+            break
+    encoding = encoding_of(head)
+    if encoding == "utf-8":
+        yield from map(_plain_blanks, chain((head,), chunks))
+        return
+    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    for chunk in chain((head,), chunks):
+        yield _plain_blanks(decoder.decode(chunk).encode("utf-8", "replace"))
 
 
 def _plain_blanks(chunk: bytes) -> bytes:
