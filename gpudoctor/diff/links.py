@@ -115,7 +115,9 @@ def _speed(one: Link, other: Link, who: str, notes: Notes) -> bool:
     if one.proven is None and other.proven is None:
         if one.limit is None and other.limit is None and one.reading == other.reading > IDLE_GTS:
             return False
-        notes.lack("the PCIe speed under load", "read on both sides while the link may have been idle: look again while a job runs", who)
+        # Cards that rest in every look would else never be found unchanged.
+        alike = one.reading == other.reading
+        notes.lack("the PCIe speed under load", "read on both sides while the link may have been idle: look again while a job runs", who, not alike)
         return False
     proven, rest = (one.proven, other.reading) if one.proven is not None else (other.proven, one.reading)
     assert proven is not None

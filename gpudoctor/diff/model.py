@@ -64,7 +64,7 @@ class Notes:
         self.changes: list[Change] = []
         self.varying: list[Change] = []
         self.compared: list[str] = []
-        self._lacking: dict[tuple[str, str], list[str]] = {}
+        self._lacking: dict[tuple[str, str, bool], list[str]] = {}
 
     def change(self, kind: str, subject: str, message: str, **more: object) -> None:
         about = frozenset((subject, *more.pop("about", ())))  # type: ignore[misc]
@@ -73,9 +73,12 @@ class Notes:
     def vary(self, kind: str, subject: str, message: str) -> None:
         self.varying.append(Change(kind=kind, subject=subject, message=message))
 
-    def lack(self, what: str, reason: str, who: str = "") -> None:
-        """It could not be compared. What is lacking of several things for one reason is said once."""
-        found = self._lacking.setdefault((what, reason), [])
+    def lack(self, what: str, reason: str, who: str = "", open_: bool = True) -> None:
+        """It could not be compared. What is lacking of several things for one reason is said once.
+
+        open_ False: both sides read the same, which just proves less than it might; the verdict does not hang on it.
+        """
+        found = self._lacking.setdefault((what, reason, open_), [])
         if who and who not in found:
             found.append(who)
 
@@ -86,12 +89,12 @@ class Notes:
 
     def missing(self) -> tuple[Missing, ...]:
         """What one failed probe leaves open of the same things is one entry, not twenty."""
-        alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-        for (what, reason), who in self._lacking.items():
-            alike.setdefault((reason, tuple(who)), []).append(what)
+        alike: dict[tuple[str, bool, tuple[str, ...]], list[str]] = {}
+        for (what, reason, open_), who in self._lacking.items():
+            alike.setdefault((reason, open_, tuple(who)), []).append(what)
         return tuple(
-            Missing(f"{_few(what, 6)} of {_few(who)}" if who else _few(what, 6), reason, needed=True)
-            for (reason, who), what in alike.items()
+            Missing(f"{_few(what, 6)} of {_few(who)}" if who else _few(what, 6), reason, needed=open_)
+            for (reason, open_, who), what in alike.items()
         )
 
     def both(self, what: str, who: str, a: object, b: object) -> bool:

@@ -16,10 +16,10 @@ _PLAIN = 200  # of a value in evidence
 
 
 def verdict_of(comparison: Comparison) -> tuple[str, int]:
-    """Something changed beats what could not be told; both beat `nothing changed`."""
+    """Something changed beats what had to be told and could not; both beat `nothing changed`."""
     if comparison.changes:
         return "fail", 1
-    return ("unknown", 3) if comparison.missing else ("pass", 0)
+    return ("unknown", 3) if any(m.needed for m in comparison.missing) else ("pass", 0)
 
 
 def render(
@@ -67,7 +67,7 @@ def _verdict(comparison: Comparison, style: Style) -> list[str]:
         word, text = "CHANGED", f"{_sentence(_first(_said(comparison.changes[0])))} {', '.join(count)}."
         role = "fail" if any(c.direction == WORSE and c.severity != NOTE for c in comparison.changes) else "unknown" if not better or worse else "pass"
     elif verdict == "unknown":
-        first = comparison.missing[0]
+        first = next(m for m in comparison.missing if m.needed)
         what = "Nothing changed in what could be compared" if comparison.compared else "Nothing could be compared"
         word, text, role = "UNKNOWN", f"{what}. Could not tell: {_sentence(f'{first.fact}: {first.reason}')}", "unknown"
     else:

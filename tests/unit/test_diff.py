@@ -30,6 +30,7 @@ from gpudoctor.facts.system import (
 )
 from gpudoctor.facts.topology import Nics, NvLinkGpu, NvLinks, Pairs
 from gpudoctor.model import ERROR, WARNING
+from gpudoctor.report.diff import verdict_of
 from tests.sides import (
     REDIRECT,
     VALID,
@@ -194,6 +195,13 @@ def test_a_difference_that_is_no_change(name):
 def test_two_readings_at_rest_tell_nothing():
     got = diff(gpus(IDLE), gpus(IDLE.__class__(**{**IDLE.__dict__, "utilisation_pct": 3})))
     assert told(got) == [] and "speed under load" in missing(got) and "idle" in missing(got)
+    assert verdict_of(got) == ("pass", 0), "they are the same as far as both were read"
+
+
+def test_two_different_readings_of_links_that_may_rest_are_left_open():
+    resting = LinkSample(speed_gts=5.0, width=16, busy=False)
+    got = diff(gpus(IDLE), gpus(gpu(speed_gts=5.0, samples=(resting,))))
+    assert told(got) == [] and verdict_of(got) == ("unknown", 3)
 
 
 def test_a_drop_that_an_idle_reading_may_hide_is_not_passed_over():
