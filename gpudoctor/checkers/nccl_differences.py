@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from shlex import quote
 
 from gpudoctor import cpulist
 from gpudoctor.checkers.fabric import FABRIC
@@ -54,6 +55,7 @@ def judged(facts: FactView) -> Iterator[Finding]:
     yield from _harmful(nccl, facts)
     yield from _refused(nccl, facts)
     yield from _without_nvls(nccl)
+    yield from _without_file(nccl)
     yield from _affinity(nccl, facts)
     yield from _far(nccl, facts)
     yield from overrated(nccl, facts)
@@ -253,6 +255,18 @@ def _without_nvls(nccl: Nccl) -> Iterator[Finding]:
                 Step("Compare the versions and the state", "nvidia-smi -q | grep -A3 Fabric; nv-fabricmanager --version; systemctl status nvidia-fabricmanager"),
                 Step("Restart Fabric Manager while no job runs", "sudo systemctl restart nvidia-fabricmanager", "disruptive", "the next log has `NVLS comm`"),
             ),
+        )  # fmt: skip
+
+
+def _without_file(nccl: Nccl) -> Iterator[Finding]:
+    """NCCL warns of a topology file that it cannot open only where a variable names it, and goes on."""
+    told = {m.fields["file"]: m for m in reversed(nccl.messages) if m.family == "xml-absent" and "file" in m.fields}
+    for path, message in told.items():
+        yield Finding(
+            NCCL_ENV.slug, WARNING, "host",
+            f"NCCL_TOPO_FILE or NCCL_GRAPH_FILE names {path}, which cannot be opened here: NCCL goes on with what it finds by itself.",
+            (message.at("text"),), CERTAIN, None,
+            (Step("See who sets it, and whether the file is there (in a container: mounted)", f"env | grep -E 'NCCL_(TOPO|GRAPH)_FILE'; ls -l {quote(path)}"),),
         )  # fmt: skip
 
 

@@ -268,6 +268,16 @@ def test_nvls_given_up_is_a_warning_and_the_run_no_failure() -> None:
     assert read(pair_of_ranks("P2P/CUMEM", words)).comms[0].failure is None
 
 
+def test_a_topology_file_that_is_not_there_is_a_warning_and_never_the_cause() -> None:
+    words = "Could not open XML topology file /opt/my topo.xml : No such file or directory"
+    found = say(pair_of_ranks("P2P/CUMEM", words.replace("my topo", "$(x)")))["nccl-env"]
+    assert found.severity == "warning" and "ls -l '/opt/$(x).xml'" in found.remediation[0].command
+    assert read(pair_of_ranks("P2P/CUMEM", words)).comms[0].failure is None
+    later = "Error while creating shared memory segment /dev/shm/nccl-abc (size 9637888)"
+    assert read(pair_of_ranks("P2P/CUMEM", words) + f"vm:1:1 [0] misc/shmutils.cc:80 NCCL WARN {later}\n").comms[0].failure == "shm"
+    assert "nccl-env" not in say(pair_of_ranks("P2P/CUMEM", "Loading topology file /opt/topo.xml"))
+
+
 def test_versions_of_another_age_are_told_so() -> None:
     for text in ("NCCL version 2.3.7+cuda9.0\nh:1:1 [0] NCCL INFO rank 0 nranks 8\n", "NCCL version 1.3.5 compiled with CUDA 8.0\n"):
         assert say(text)["version-mismatch"].severity == "note"

@@ -25,6 +25,7 @@ SAMPLES = [
     ("too-old-no-kernel", "Cuda failure 209 'no kernel image is available for execution on the device'", None),
     ("nvls-bind", "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'x'.", None),
     ("nvls-bind-fallback", "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2 : CUDA error 401 'x'. Proceeding without NVLS support.", None),
+    ("xml-absent", "Could not open XML topology file /opt/topo.xml : No such file or directory", None),
     ("nvls-cuda", "Cuda failure 1 'invalid argument'", "transport/nvls.cc"),
     ("fabric-not-ready", "Cuda failure 802 'system not yet initialized'", "init.cc"),
     ("p2p-nvlink-refused", "P2P is disabled between NVLINK connected GPUs 0 and 1. This should not be the case.", None),
