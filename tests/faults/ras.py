@@ -50,12 +50,16 @@ def service(fault: str) -> Iterator[str]:
             thread.start()
             threads.append(thread)
 
-    threading.Thread(target=serve, daemon=True).start()
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
     try:
         yield where
     finally:
         over.set()
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)  # closing alone wakes nobody who waits for a connection
         listener.close()
+        serving.join(5)
         for thread in threads:
             thread.join(5)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import os
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -36,15 +37,15 @@ RAS = ("absent", "closes", "endless line", "half", "flood")
 
 
 @pytest.fixture(scope="module")
-def runs() -> dict[str, Future[matrix.Done]]:
+def runs() -> Iterator[dict[str, Future[matrix.Done]]]:
     mine = {cell.name for cell in CELLS} | {f"{f} | RAS | check --ras" for f in RAS}
     pool = ThreadPoolExecutor(4 * (os.cpu_count() or 1))
     out = {name: pool.submit(job) for name, job in matrix.jobs(True) if name in mine}
     for number, sick in enumerate(SYSTEM):
         command = BY_COMMAND[SYSTEM_COMMANDS[number % len(SYSTEM_COMMANDS)]]
         out[sick.id] = pool.submit(matrix._system, sick, command, sick.id)
-    pool.shutdown(wait=False)
-    return out
+    yield out
+    pool.shutdown(cancel_futures=True)  # a thread that stays would keep later tests from starting processes
 
 
 @pytest.mark.parametrize("name", [*(cell.name for cell in CELLS), *(f"{f} | RAS | check --ras" for f in RAS), *(s.id for s in SYSTEM)])

@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -213,6 +213,9 @@ def service(talk: Callable[[socket.socket], None]) -> Iterator[str]:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
+        with suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)  # closing alone wakes nobody who waits for a connection
+        thread.join(5)
 
 
 def ras_of(answers: Iterator[str], speaks_json: bool) -> Callable[[socket.socket], None]:
