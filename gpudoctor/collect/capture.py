@@ -22,7 +22,7 @@ class Probe(KeyedRecord):
 
     id: str  # stable: file names and old snapshots use it
     argv: tuple[str, ...]  # `{python} {probe}/NAME.py` stands for a child program, run by this interpreter
-    kind: str | None  # format of its output (read/formats.py); None: an output to be recognised by what it is
+    kind: str | None  # format of its output (read/table.py); None: an output to be recognised by what it is
     shown: str  # the command as a person would type it, used as the evidence's source
     timeout_s: float = 30.0
     driver: bool = False  # talks to the NVIDIA driver: the first of these may wait for it to load

@@ -26,7 +26,7 @@ from gpudoctor.collect.private import (
     stand_in,
 )
 from gpudoctor.collect.probes import by_id
-from gpudoctor.read.formats import compiled
+from gpudoctor.read.table import compiled
 from gpudoctor.record import replace
 
 HIDDEN = "redacted"

@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gpudoctor.read.dress import Shape, pieces, undress, without_markup
-from gpudoctor.read.formats import Compiled, any_of, compiled
 from gpudoctor.read.section import Line, Section
 from gpudoctor.read.sift import Sieve, Sifted
+from gpudoctor.read.table import Compiled, any_of, compiled
 from gpudoctor.read.text import Passing, label_of, lines_of, strip_prefixes
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ class Unparsable(Exception):
 
 
 class Section(KeyedRecord):
-    kind: str  # format name, see read/formats.py
+    kind: str  # format name, see read/table.py
     source: str  # the file as the user named it, or the probe's command
     lines: tuple[Line, ...]
     host: str | None = None

@@ -43,7 +43,7 @@ class Broken(Exception):
 
 class Family(NamedTuple):
     name: str
-    kinds: tuple[str, ...]  # formats of read/formats.py or whole documents, whose parsers it drives
+    kinds: tuple[str, ...]  # formats of read/table.py or whole documents, whose parsers it drives
     examine: Callable[[bytes], None]
     more: Callable[[], Iterator[bytes]] = lambda: iter(())  # seeds that are no output of a tool
 

@@ -15,7 +15,7 @@ import atheris
 
 def _dictionary(path: Path) -> None:
     """The words by which outputs are recognised, in libFuzzer's form."""
-    from gpudoctor.read.formats import FORMATS
+    from gpudoctor.read.table import FORMATS
 
     words = sorted({token for how in FORMATS for token in how.tokens})
     path.write_text("".join('"' + "".join(f"\\x{byte:02x}" for byte in word.encode()) + '"\n' for word in words))

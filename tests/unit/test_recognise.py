@@ -9,9 +9,9 @@ import pytest
 from gpudoctor.facts.gpu import Driver, Gpus
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.topology import NvLinks, Pairs
-from gpudoctor.read.formats import FORMATS, any_of, compiled
 from gpudoctor.read.recognise import MAX_DISTANCE
 from gpudoctor.read.section import Unparsable
+from gpudoctor.read.table import FORMATS, any_of, compiled
 from gpudoctor.read.text import MAX_LINE, clean
 from tests.support import FIXTURES, parse, recognise
 

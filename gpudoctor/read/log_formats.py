@@ -1,0 +1,100 @@
+"""The logs gpudoctor knows, of jobs, of measurements and of the kernel: telling lines anywhere in a text."""
+
+from __future__ import annotations
+
+from gpudoctor.read.formats import Format
+
+# Types of an nccl-tests row.
+_NCCL_TYPE = r"(?:u?int(?:8|32|64)?|char|half|float|double|bfloat16|f8e[45]m[23]|fp8_e[45]m[23])"
+_NCCL_PERF = r"(?:all_reduce|all_gather|reduce_scatter|alltoallv?|broadcast|reduce|sendrecv|gather|scatter|hypercube)_perf(?:_mpi)?"
+
+LOGS: tuple[Format, ...] = (
+    # A table of nccl-tests: NCCL's own log runs through it.
+    Format(
+        "nccl-tests",
+        (
+            "nThread ", "Using devices", "algbw", "Out of bounds values", "Avg bus bandwidth", "Collective test ", "nccl-tests version",
+            "_perf ", "_perf_mpi ", "Test NCCL failure", "Test CUDA failure", "Test failure", "Test timeout", "Invalid number of GPUs",
+            "mpirun noticed that process", "non-zero exit", "srun: error: ",
+        ),
+        # A page that takes `#` for a heading loses it.
+        rf"^\s*(?:#\s*)?(?:nThread\s+\d|Using devices\s*$|Out of bounds values\s*:|Avg bus bandwidth\s*:|Rank\s+\d+\s.*Pid|size\s+count\s)"
+        r"|^\s*#\s*(?:Collective test (?:starting|concluded)|nccl-tests version|Using devices)"
+        rf"|^\s*\d+\s+\d+\s+{_NCCL_TYPE}\s+\S|(?:^|[\s/]){_NCCL_PERF}\s+-|Test (?:(?:NCCL|CUDA) )?failure \S+:\d|Test timeout (?:\(\d+s\) )?\S+:\d|Invalid number of GPUs: \d"
+        # The second line of mpirun's sentence, which it breaks itself.
+        r"|mpirun noticed that process|non-zero exit (?:code|status)|srun: error: |^\s*(?:on\s+)?signal \d{1,2} \([A-Z][\w ]{1,40}\)\.?\s*$",
+        hints=(
+            r"signal \d{1,2} \(",
+            r"Rank +\d+ +(?:Group +\d+ +)?Pid",
+            *(rf"{word}\s+(?:[a-z]{{3,6}}\s+)?-?\d" for word in ("int\\d{0,2}", "char", "half", "float", "double", "bfloat16", "f8e\\dm\\d", "fp8_e\\dm\\d")),
+        ),
+    ),
+    # Lines of ProcessGroupNCCL, of its helpers and of torchrun about a job that failed or hangs.
+    Format(
+        "torch-watchdog",
+        (
+            "WorkNCCL(", "Watchdog caught", "ProcessGroupNCCL", "NCCL work: ", "watchdog at work", "last enqueued work",
+            "watchdog thread terminated", "watchdog got stuck", "monitoredBarrier", "store_based_barrier_key", "store based barrier",
+            "didn't join collective", "didn't finish collective", "lagging ranks", "exitcode ", "clients joined",
+            "noticed that process rank", "srun: error:", "(exitcode: -", "received by PID", "] Signal: ",
+        ),
+        r"WorkNCCL\(|Watchdog caught|ProcessGroupNCCL(?!\.cpp:\d+, )|NCCL work: |watchdog at work|last enqueued work|watchdog thread terminated"
+        r"|watchdog got stuck|failed to pass monitoredBarrier|store_based_barrier_key|store based barrier|didn't (?:join|finish) collective"
+        r"|lagging ranks|clients joined|^\s*exitcode\s{1,8}:\s"
+        r"|noticed that process rank \d+ with PID|srun: error: \S+: tasks? \d+: (?:Killed|Out Of|Seg|Bus)"
+        r"|failed \(exitcode: -\d{1,2}\) local_rank: \d|traceback\s{1,8}: Signal \d{1,2} \(SIG|\[[\w.-]{1,120}:\d{1,9}\] Signal: [A-Z][\w ]{1,40} \(\d",
+        around=(6, 24),
+    ),
+    # NCCL's RAS service, its answer as text; the JSON form.
+    Format(
+        "ras",
+        (
+            "compiled with CUDA", "Job summary", "Communicators... (", "Missing communicator data", "job process",
+            "managing GPU", "MISMATCH", "INCOMPLETE", "ranks have ", "Encountered ",
+            "No communicator data", "Initialization error", "Asynchronous error",
+        ),
+        r"NCCL version \S+ compiled with CUDA|^\s*Job summary\s*$|^\s*Communicators\.\.\. \(|^\s*Missing communicator data from \d"
+        r"|^\s*\d+ job process\w* (?:is|are) considered dead|^\s*Rank \d+ .{0,80}(?:managed by process \d|process information not found)"
+        r"|^\s*Process \d+ on node \S+ managing GPU|^\s*#\d+-\d+ \([0-9a-f]{6,16}\) [A-Z]|^\s*\d+ ranks have (?:launched|not launched|status)"
+        r"|^\s*Communicator ranks have different|^\s*Encountered \d+ communication timeout|^\s*No communicator data collected"
+        r"|^\s*\d+ +\d+ +\d+ +[\d-]+ +\d+ +\d+ +[A-Z]{4,8} +[A-Z]{2,10}",
+        hints=(r"Rank \d+ ", r"RUNNING +[A-Z]", r"ABORT +[A-Z]", r"FINALIZE +[A-Z]", r"INIT +[A-Z]", r"NOCOMM +[A-Z]", r"#\d+-\d+ \("),
+    ),
+    Format("ras-json", ('"nccl_version"',), r'^\s*(?:\{\s*)?"nccl_version"\s*:\s*"', r'^\s*["{}\[\]]'),
+    # NCCL's words as a framework repeats them, without NCCL's prefix.
+    Format(
+        "nccl-text",
+        (
+            "no socket interface found", "Duplicate GPU detected", "using the same GPU", "invalid device ordinal", "failed to extend /dev/shm",
+            "shared memory segment", "NVLink SHARP", "Fabric Manager or NVSwitches", "peer access is not supported", "Mismatched NCCL version",
+            "Got completion ", "ncclUnhandledCudaError", "ncclRemoteError", "unhandled cuda error", "system not yet initialized", "Cuda failure ",
+            "onnection closed by remote peer", "socketStartConnect", "socketPollConnect", "socketProgress", "Net : Connect to ", "Call to ibv_",
+            "ncclSystemError", "ncclInternalError", "No CUDA GPUs are available", "no kernel image is available", "ncclInvalidUsage",
+            "NCCL error", "NCCL operation", "unhandled system error", "essage truncated", "collective mismatch", "Mismatched collective",
+            " bytes instead of ", "Unable to load NCCL", "libnccl.so", "Socket recv failed while polling",
+        ),
+        r"no socket interface found|Duplicate GPU detected|using the same GPU|invalid device ordinal|failed to extend /dev/shm|shared memory segment"
+        r"|NVLink SHARP|Fabric Manager or NVSwitches|peer access is not supported|Mismatched NCCL version|Got completion |ncclUnhandledCudaError"
+        r"|ncclRemoteError|unhandled cuda error|system not yet initialized|Cuda failure |onnection closed by remote peer|socketStartConnect|socketPollConnect"
+        r"|socketProgress|Net : Connect to |Call to ibv_|ncclSystemError"
+        r"|ncclInternalError|No CUDA GPUs are available|no kernel image is available|ncclInvalidUsage|unhandled system error|NCCL error(?: in|: )"
+        r"|NCCL operation \w+.{0,200}failed|essage truncated ?: receiv|collective mismatch error|Mismatched collective detected"
+        r"|receiv(?:ed|ing) \d+ bytes instead of \d|Unable to load NCCL library|libnccl\.so[.\d]*: cannot open|Socket recv failed while polling",
+    ),
+    # `uname -a`, /proc/version, PyTorch's `Python platform`: only WSL2's kernel says where it runs.
+    Format("kernel-name", ("microsoft-standard",), r"\b\d+\.\d+\.\d+(?:\.\d+)?-microsoft-standard\b"),
+    # The Fabric Manager's service and what the journal says of it; `Active: …` stands below the unit's name.
+    Format(
+        "fm-log",
+        ("nvidia-fabricmanager", "abric manager", "abric Manager", "driver interface version", "NV_WARN_NOTHING_TO_DO"),
+        r"nvidia-fabricmanager\.service\s+-\s|nvidia-fabricmanager\.service: |Unit nvidia-fabricmanager(?:\.service)? could not be found"
+        r"|Job for nvidia-fabricmanager\.service failed|(?:Started|Stopped|Failed to start) (?:NVIDIA [Ff]abric [Mm]anager|nvidia-fabricmanager\.service)"
+        r"|driver interface version \d[\d.]* do(?:n|esn).?t match with driver version|NV_WARN_NOTHING_TO_DO",
+        around=(0, 4),
+    ),
+    Format(
+        "kernel-log",
+        ("NVRM", "SXid", "NVSwitch", "AER:", "AER-aware", "PCIe Bus Error", "nvidia-nvswitch", "available PCIe bandwidth", "AMD-Vi", "DMAR:"),
+        r"NVRM: |SXid|detected NVSwitch|AER: |AER-aware|PCIe Bus Error|nvidia-nvswitch|limited by|AMD-Vi: .{0,40}(?:Event|IO_PAGE_FAULT)|DMAR: ?\[.{0,60}fault",
+    ),
+)
