@@ -104,7 +104,9 @@ def headline(report: Report) -> tuple[str, str]:
         whole = not any(s.recorded for s in report.hosts)  # type: ignore[attr-defined]
         word = "HEALTHY" if whole else "NO FAULT"
         plain = _no_peers(report)
-        if whole and plain:
+        if not made and not whole:
+            word, text = "UNJUDGED", f"What was given was read, but it is too little for any check: {of}."
+        elif whole and plain:
             text = f"As good as these cards get: {plain}. {_capital(of)}."
         else:
             text = f"{_capital(of) if whole else 'in what was given: ' + of}. {_healthy_words(report)}".strip()

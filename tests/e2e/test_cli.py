@@ -55,6 +55,14 @@ def test_an_xid_is_explained_by_its_number():
     assert json.loads(gpudoctor("explain", "xid-79", "--format", "json").stdout)["slug"] == "xid"
 
 
+def test_what_is_read_but_too_little_for_any_check_is_not_called_free_of_faults():
+    alone = (FIXTURES / "outputs" / "lscpu" / "h200x2-vm.txt").read_bytes()
+    done = gpudoctor("check", "--from", "-", stdin=alone)
+    assert done.returncode == 0 and b"UNJUDGED" in done.stdout and b"NO FAULT" not in done.stdout
+    done = gpudoctor("check", "--from", "-", stdin=(FIXTURES / "outputs" / "smi-topo" / "h200x2-m.txt").read_bytes())
+    assert b"NO FAULT" in done.stdout and b"UNJUDGED" not in done.stdout
+
+
 def test_a_source_that_gave_nothing_is_named_once():
     pasted = b"NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1333, remote process exited\n"
     assert b"standard input: standard input" not in gpudoctor("check", "--from", "-", stdin=pasted).stdout
