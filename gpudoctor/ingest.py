@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpudoctor.facts.base import Fact, Loss
@@ -136,8 +136,16 @@ def _take_source(pile: _Pile, source: Source) -> None:
 
     pile.team = pile.team or Team()
     found = False
+    size = 0
+
+    def counted(chunks: Iterator[bytes]) -> Iterator[bytes]:
+        nonlocal size
+        for chunk in chunks:
+            size += len(chunk)
+            yield chunk
+
     try:
-        section, chunks = whole(source.name, source.chunks())
+        section, chunks = whole(source.name, counted(source.chunks()))
         if isinstance(section, Loss):
             pile.missing.append(Missing(section.fact, section.reason))
             return
@@ -147,8 +155,11 @@ def _take_source(pile: _Pile, source: Source) -> None:
             found |= pile.add(section, document=True)
     except OSError as error:
         pile.missing.append(Missing(source.name, f"could not be read to its end: {error.strerror or error}"))
+        size = -1  # said already
     if not found:
         pile.unknown.append(source.name)
+    if size == 0:
+        pile.missing.append(Missing(source.name, "it is empty: the command that should fill it printed nothing, or failed"))
 
 
 def _joined(pile: _Pile) -> Intake:

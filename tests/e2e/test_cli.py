@@ -63,6 +63,14 @@ def test_what_is_read_but_too_little_for_any_check_is_not_called_free_of_faults(
     assert b"NO FAULT" in done.stdout and b"UNJUDGED" not in done.stdout
 
 
+def test_an_empty_file_is_said_to_be_empty(tmp_path):
+    (tmp_path / "empty.txt").write_bytes(b"")
+    (tmp_path / "prose.txt").write_bytes(b"nothing known\n")
+    for name, said in (("empty.txt", True), ("prose.txt", False)):
+        status, got = report("check", "--from", str(tmp_path / name))
+        assert status == 3 and any("it is empty" in m["reason"] for m in got["missing"]) == said
+
+
 def test_a_source_that_gave_nothing_is_named_once():
     pasted = b"NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1333, remote process exited\n"
     assert b"standard input: standard input" not in gpudoctor("check", "--from", "-", stdin=pasted).stdout
