@@ -40,9 +40,12 @@ SILENT = frozenset(
 NAMING = frozenset((b"comm ", b"ncclC", b"[Rank", b"rank "))
 NUMBERED = len(b"Channel 00")  # what follows is the same for every channel
 _PID = re.compile(rb":(\d+)(?::\d+)?(?: \[-?\d+\])? *$")
+# `host:pid:tid [dev] file.cc:line ` right before NCCL's name.
+_OWN_HEAD = re.compile(r"[^\s:]{1,64}:\d+:\d+ (?:\[-?\d+\] )?(?:\S{1,60}:\d+ )?$")
 _RING = b"ring"  # told: who prints the ring of one channel prints that of each, and only the first says more than that
 _HEAD = 1 << 14
 _MANY = 30  # lines of level INFO in so many bytes
+_LONG = 120  # bytes before NCCL's name: more than launchers put there, so that another writer's words may be among them
 _MAX_TOLD = 100_000  # lines remembered; then all are forgotten, which costs only time
 
 
@@ -56,6 +59,15 @@ def is_own(line: bytes) -> bool:
     """The same of a line that is not decoded yet."""
     at = line.find(MARK)
     return at >= 0 and line.startswith(OWN, at + 5)
+
+
+def before_nccl(text: str) -> str | None:
+    """The words of another writer into whose line NCCL's ran; None where only a launcher's prefix stands there."""
+    at = text.find("NCCL ")
+    if at <= _LONG:
+        return None
+    own = _OWN_HEAD.search(text, max(0, at - 160), at)
+    return text[: own.start() if own is not None else at]
 
 
 def uncoloured(chunk: bytes) -> bytes:
@@ -118,6 +130,7 @@ class Cutter:
         self._threads: dict[bytes, list[set[bytes]]] = {}  # by process: what its threads have told
         self._room = _MAX_TOLD
         self._odd = False  # a mark stands in some line before the mark at which it was cut
+        self.run_into: list[bytes] = []  # what stands before a line of NCCL's that begins far behind in its line
 
     def forget(self) -> None:
         """The next chunk does not follow the last one."""
@@ -174,6 +187,8 @@ class Cutter:
                 told = known(head)
                 if told is None or tail[NUMBERED:] not in told:
                     self._new(cuts, told, head, tail, number)
+            elif len(head) > _LONG:
+                self.run_into.append(head)
             head = following
         return Cutting(cuts, others, number + 1, text)
 
@@ -219,6 +234,8 @@ class Cutter:
 
     def _thread(self, head: bytes) -> set[bytes]:
         """What a thread has told, by what stands before the mark."""
+        if len(head) > _LONG:
+            self.run_into.append(head)
         if MARK in head:
             self._odd = True
             return set()

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gpudoctor.read.dress import Shape, pieces, undress, without_markup
+from gpudoctor.read.nccl_cut import before_nccl, is_nccl
 from gpudoctor.read.section import Line, Section
 from gpudoctor.read.sift import Sieve, Sifted
 from gpudoctor.read.table import Compiled, any_of, compiled
@@ -147,8 +148,6 @@ class Recogniser(Passing):
             return False
         if line.number > self._passed:
             self._of_nccl().line(line)
-        from gpudoctor.read.nccl_cut import is_nccl
-
         return is_nccl(line.text)
 
     def busy(self) -> bool:
@@ -165,7 +164,10 @@ class Recogniser(Passing):
             self._left -= 1
             self._after.lines.append(line)
         if self._by_nccl(line):
-            return
+            words = before_nccl(line.text)
+            if words is None or self._telling.search(words) is None:
+                return
+            line = line._replace(text=words)
         if "\\n" in line.text and self._telling.search(line.text) is not None and not self._begins_block(line.text):
             parts = pieces(line.text)
             for n, part in enumerate(parts, 1):

@@ -25,14 +25,16 @@ class Sifted(NamedTuple):
 
 class Sieve:
     def __init__(self, telling: bytes) -> None:
-        self._shapes = Shapes(re.compile(telling))
+        self._telling = re.compile(telling)
+        self._shapes = Shapes(self._telling)
         self._cutter = Cutter()
 
     def sift(self, chunk: bytes) -> Sifted:
         """The next chunk of a text."""
         cuts, others, count, text = self._cutter.cut(uncoloured(chunk))
+        shared = self._shared(chunk) if self._cutter.run_into else []
         if not others.texts:
-            return Sifted(count, [], cuts, others)
+            return Sifted(count, shared, cuts, others)
         foreign = b"".join(others.texts)
         lines, places, named = self._shapes.look(foreign)
         numbering: Numbers | Others = others
@@ -44,7 +46,12 @@ class Sieve:
             places = self._shapes.look(chunk).places
         elif places and count:
             places = moved(places, spans(text))
-        return Sifted(lines + count, places, cuts, numbering)
+        return Sifted(lines + count, sorted((*places, *shared)) if shared else places, cuts, numbering)
+
+    def _shared(self, chunk: bytes) -> list[int]:
+        """Lines in which something known stands before NCCL's own words: an error without its line end, say."""
+        heads, self._cutter.run_into = self._cutter.run_into, []
+        return [chunk.index(head) + found.start() for head in heads if (found := self._telling.search(head)) and head in chunk]
 
     def sift_alone(self, chunk: bytes) -> Sifted:
         """Any chunk of a text, whichever was sifted before."""

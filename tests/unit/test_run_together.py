@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests import support
 from tests.unit.test_homes import P2P, found, log, report
 
 ERROR = "node07:101:201 [1] misc/cudawrap.cc:36 NCCL WARN Cuda failure 'out of memory'"
@@ -36,3 +37,23 @@ def test_others_words_of_nccl_are_no_warning() -> None:
     talk = "[I1129 18:35:21.747801 ProcessGroupNCCL.cpp:825] Some NCCL operations have NCCL in their names\nnode07:102:202 [2] NCCL CALL ncclGroupEnd()\n"
     told = report(log({"node07": P2P}) + talk)
     assert told.exit_code == 0 and not any(r.findings for r in told.results if r.slug == "cuda-error")
+
+
+TORCH_ERROR = (
+    "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:93, "
+    "invalid usage (run with NCCL_DEBUG=WARN for details), "
+)
+LAUNCHER = "(RayTrainWorker pid=4711, ip=10.0.0.17) [2026-03-01 12:00:00.123456789+00:00] [trainer-worker-0 of trainer] [stdout] " + "- " * 20
+OWN = "vm:3796:3796 [1] NCCL INFO "
+
+
+@pytest.mark.parametrize("tail", ["Channel 10/0 : 1[1] -> 0[0] via P2P/CUMEM", "Connected all rings"])
+@pytest.mark.parametrize("others", [0, 40, 400])
+@pytest.mark.parametrize("before, status", [(TORCH_ERROR, 1), (LAUNCHER, 0), ("", 0)])
+def test_an_error_into_whose_line_an_info_of_nccl_ran(tail: str, others: int, before: str, status: int) -> None:
+    """Among few of NCCL's lines and among many, which are cut in two ways."""
+    text = f"{OWN}NCCL version 2.28.9+cuda13.0\n" + f"{OWN}Channel 11/0 : 1[1] -> 0[0] via P2P/CUMEM\n" * others
+    done, got = support.report("check", "--from", "-", stdin=f"{text}{before}{OWN}{tail}\nstep 1\n".encode())
+    assert done == status, got["diagnoses"]
+    if status:
+        assert got["diagnoses"][0]["evidence"][0]["where"] == f"line {others + 2}"
