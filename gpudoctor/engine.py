@@ -37,7 +37,7 @@ def run(
     A slug is `ok` only where a checker that may say it ran and judged every subject; a subject that could not be
     judged makes it `skipped` with the reason, unless something was found.
     """
-    chosen = _chosen(plugins, frozenset(select), frozenset(ignore))
+    chosen = chosen_slugs(plugins, frozenset(select), frozenset(ignore))
     tallies = {slug: _Tally() for slug in chosen}
     for store in hosts:
         for checker in plugins.checkers:
@@ -53,7 +53,8 @@ def run(
     return tuple(results)
 
 
-def _chosen(plugins: Plugins, select: frozenset[str], ignore: frozenset[str]) -> frozenset[str]:
+def chosen_slugs(plugins: Plugins, select: frozenset[str], ignore: frozenset[str]) -> frozenset[str]:
+    """Of the catalogue, what --select and --ignore leave; both take slugs and codes."""
     return frozenset(
         c.slug
         for c in plugins.causes

@@ -46,6 +46,7 @@ def command(
     With --from the same judgement over what was recorded: a snapshot, an output, a log, a pasted bug report.
     """
     from gpudoctor.discover import load
+    from gpudoctor.engine import chosen_slugs
     from gpudoctor.judge import judge
 
     plugins = load()
@@ -56,7 +57,7 @@ def command(
 
             near = get_close_matches(word, sorted(known), 1)
             raise click.UsageError(f"no check is called {word!r}" + (f"; did you mean {near[0]}?" if near else ""))
-    if not any(_chosen((c.slug, c.code), select, ignore) for c in plugins.causes) and plugins.causes:
+    if plugins.causes and not chosen_slugs(plugins, frozenset(select), frozenset(ignore)):
         raise click.UsageError("--select and --ignore leave no check")
     seen = look(paths, live, job, timeout, ras)
     report = judge(
@@ -74,7 +75,3 @@ def command(
     )
     write(report, plugins, output)
     sys.exit(exit_status(report, output.format))
-
-
-def _chosen(names: tuple[str, str], select: tuple[str, ...], ignore: tuple[str, ...]) -> bool:
-    return (not select or any(n in select for n in names)) and not any(n in ignore for n in names)

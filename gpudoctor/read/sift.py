@@ -51,7 +51,15 @@ class Sieve:
     def _shared(self, chunk: bytes) -> list[int]:
         """Lines in which something known stands before NCCL's own words: an error without its line end, say."""
         heads, self._cutter.run_into = self._cutter.run_into, []
-        return [chunk.index(head) + found.start() for head in heads if (found := self._telling.search(head)) and head in chunk]
+        places = []
+        at = 0  # they come in the order of the text
+        for head in heads:
+            place = chunk.find(head, at)
+            if place >= 0:  # else colours stood in it
+                at = place
+                if (found := self._telling.search(head)) is not None:
+                    places.append(place + found.start())
+        return places
 
     def sift_alone(self, chunk: bytes) -> Sifted:
         """Any chunk of a text, whichever was sifted before."""
