@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpudoctor.read.dress import Shape, pieces, undress, without_markup
 from gpudoctor.read.nccl_cut import before_nccl, is_nccl
+from gpudoctor.read.prompts import PROMPT_HINT, Prompts
 from gpudoctor.read.section import Line, Section
 from gpudoctor.read.sift import Sieve, Sifted
 from gpudoctor.read.table import Compiled, any_of, compiled
@@ -25,26 +26,6 @@ _BEFORE = 8
 # What a job of many hosts says of itself belongs to none of them.
 _JOB_WIDE = frozenset(("torch-watchdog", "ras", "ras-json"))
 
-# `root@node07:~# nvidia-smi topo -m`, `[user@node07 ~]$ lspci`, `user@node07 ~ % nvidia-smi`, `$ nvidia-smi`, `# lspci`
-_PROMPT = re.compile(
-    r"^\s*(?:\$\s)?(?:\([\w.-]+\)\s*)?(?:\[?(?P<user>[\w.-]+)@(?P<host>[\w.-]+)[\s:][^$#%]{0,120}?\]?\s?[$#%]|[$#+])\s+(?P<command>\S.*)$"
-)
-_PROMPT_HINT = r"@[\w.-]{1,64}[\s:][^$#%\n]{0,120}[$#%] "
-_PROGRAMS = r"(?:nvidia-smi|lspci|numactl|lscpu|df|ulimit|lsmod|ibstat|ibv_devinfo|ibstatus|dmesg|env|printenv|cat)"
-# The command stands on a line of its own (nvidia-bug-report, `==> FILE <==` of head and tail) or in a sentence.
-_BARE = re.compile(rf"^\s*(?:sudo\s+)?(?:/\w+){{0,4}}/?(?P<command>{_PROGRAMS}\b(?:\s+\S+){{0,12}})\s*$")
-_NAMED = re.compile(r"(?P<command>\bnvidia-smi(?: +[-\w./=,*]+){1,12}|(?<!nvidia-smi )\btopo -p2p \w{1,5}|\blspci -\w[-\w .:]{0,80}|(?<===> )/\S+)")
-_ONE_DEVICE = re.compile(r"(?:sudo\s+)?lspci\s[^|;&]*-\w*s\s")  # after a `#`, that is no comment on what stands above
-_SEVERAL = re.compile(r"\s*(?:;|&&|\|\|)\s*")
-MAX_DISTANCE = 8  # lines between a command and its output
-# Which commands can have printed an output that its command explains; any can for the kinds not named here.
-_PRINTS = {
-    "smi-topo": re.compile(r"\btopo\b"),
-    "smi-nvlink": re.compile(r"\bnvlink\b|\s(?:-L|--list-gpus)\b"),
-    "df": re.compile(r"\bdf\b"),
-    "lspci": re.compile(r"\blspci\b(?!\s+-\w*t)|\bsetpci\b|\bfor\b"),  # the tree of -t has no blocks
-    "nccl-conf": re.compile(r"\b(?:env|printenv|export|cat|head|tail|more|less|grep)\b|nccl\.conf"),
-}
 # A fence, HTML around it, or nvidia-bug-report's line ends whatever came before.
 _BOUNDARY = re.compile(r"^\s*(?:`{3,}|~{3,}|_{20,}|</?(?:details|pre|code|summary)\b)")
 _COUNTED = re.compile(r"^ {0,3}(?P<number>\d{1,6}):[ \t]?(?P<rest>.*)$")
@@ -85,7 +66,7 @@ class _Open:
 @lru_cache(maxsize=1)
 def _telling() -> str:
     """Made once: of a folder of thousands of small files it would be most of the work."""
-    return any_of(compiled(), more=(_PROMPT_HINT,))
+    return any_of(compiled(), more=(PROMPT_HINT,))
 
 
 class Recogniser(Passing):
@@ -93,9 +74,8 @@ class Recogniser(Passing):
 
     def __init__(self, source: str, host: str | None = None, team: Team | None = None) -> None:
         self.source = source
-        self.host = host
         self._team = team
-        self._commands: list[tuple[str, int]] = []  # echoed and not yet followed by their output, with the line
+        self._prompts = Prompts(host)
         self._formats = compiled()
         telling = _telling()
         self._telling = re.compile(telling)
@@ -177,7 +157,7 @@ class Recogniser(Passing):
         worn = strip_prefixes(line.text)
         text = without_markup(worn) if _MARKUP.search(worn) and not self._in_xml() else worn
         telling = self._telling.search(text) is not None
-        label, host = None, self.host
+        label, host = None, self._prompts.host
         labelled = label_of(text)
         counted = _COUNTED.match(text)
         if counted is not None and self._goes_on(counted["number"], counted["rest"], line.number):
@@ -206,8 +186,8 @@ class Recogniser(Passing):
                 current.wait(line)
                 return
         # Both are asked: `<summary>nvidia-smi topo -m</summary>` is a boundary and names a command.
-        if label is None and (self._command(text, line.number), _BOUNDARY.match(worn)) != (False, None):
-            host = self.host
+        if label is None and (self._prompts.read(text, line.number), _BOUNDARY.match(worn)) != (False, None):
+            host = self._prompts.host
             if current is not None:
                 yield self._close(None, line)
                 current = None
@@ -234,7 +214,7 @@ class Recogniser(Passing):
             return
         if current is not None:
             yield self._close(label, line)
-        self._open[label] = begun = _Open(found, host, self._command_of(found.format.kind, line.number))
+        self._open[label] = begun = _Open(found, host, self._prompts.command_of(found.format.kind, line.number))
         begun.add(line)
         if found.until is not None and found.until.search(text):
             yield self._close(label, line)
@@ -316,38 +296,8 @@ class Recogniser(Passing):
     def _starting(self, text: str) -> Compiled | None:
         return next((how for how in self._formats if how.starts.search(text)), None)
 
-    def _command(self, text: str, number: int) -> bool:
-        """Note a command echoed in this line, and the host its prompt names; True where the line is nothing else."""
-        found = _PROMPT.match(text) if "@" in text or text.lstrip()[:1] in ("$", "#", "+") else None
-        if found is not None:
-            if found["host"] and found["user"] != "git":
-                self.host = found["host"]
-            self._note(found["command"], number)
-            return found["host"] is not None or text.lstrip()[:1] in ("$", "+") or bool(_ONE_DEVICE.match(found["command"]))
-        bare = _BARE.match(text) if len(text) < 200 else None
-        if bare is not None:
-            self._note(bare["command"], number)
-            return True
-        if "nvidia-smi " in text or "lspci " in text or "topo -p2p " in text or "==> /" in text:
-            for named in _NAMED.finditer(text[:400]):
-                self._note(named["command"], number)
-        return False
-
-    def _note(self, command: str, number: int) -> None:
-        self._commands = [(c, n) for c, n in self._commands if number - n <= MAX_DISTANCE][-16:]
-        self._commands += [(part, number) for part in _SEVERAL.split(command.strip()) if part]
-
-    def _command_of(self, kind: str, number: int) -> str | None:
-        """The oldest echoed command, not too far above, that can have printed this."""
-        near = [(c, n) for c, n in self._commands if number - n <= MAX_DISTANCE]
-        can = _PRINTS.get(kind)
-        taken = next((entry for entry in near if can is None or can.search(entry[0])), None)
-        self._commands = [entry for entry in near if entry is not taken]
-        return taken[0] if taken else None
-
     def _close(self, label: str | None, line: Line) -> Section:
-        # What was typed in one line (`nvidia-smi; nvidia-smi topo -m`) prints one after the other.
-        self._commands = [(c, line.number) for c, _ in self._commands]
+        self._prompts.output_ended(line.number)
         return self._section(self._open.pop(label))
 
     def _section(self, begun: _Open) -> Section:

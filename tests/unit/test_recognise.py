@@ -9,7 +9,7 @@ import pytest
 from gpudoctor.facts.gpu import Driver, Gpus
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.topology import NvLinks, Pairs
-from gpudoctor.read.recognise import MAX_DISTANCE
+from gpudoctor.read.prompts import MAX_DISTANCE
 from gpudoctor.read.section import Unparsable
 from gpudoctor.read.table import FORMATS, any_of, compiled
 from gpudoctor.read.text import MAX_LINE, clean
