@@ -61,6 +61,18 @@ SAMPLES = [
     ("gpu-not-visible", "Cuda failure 101 'invalid device ordinal'", "init.cc"),
     ("harmless-libibverbs", "Failed to open libibverbs.so[.1]", None),
     ("harmless-plugin", "NET/Plugin: Could not find: libnccl-net.so", None),
+    ("harmless-plugin", "NET/OFI Could not find any optimal provider", None),
+    ("ofi", "NET/OFI Couldn't open AV. RC: -22, ERROR: Invalid argument", None),
+    ("argument-check", "Recv : invalid root 4 (root should be in the 0..4 range)", "misc/argcheck.cc"),
+    ("argument-check", "AllReduce : invalid type 17", "misc/argcheck.cc"),
+    ("argument-check", "CommDestroy : comm argument is NULL", "misc/argcheck.cc"),
+    ("argument-check", "Send : sendbuff 0x7f00 is not a valid pointer", "misc/argcheck.cc"),
+    ("pointer-device", "Reduce : recvbuff allocated on device 1 mismatchs with NCCL device 0", "misc/argcheck.cc"),
+    ("world-size", "Invalid rank requested : 8/8", "init.cc"),
+    ("xml-attribute", "Attribute arch of node cpu not found", "graph/xml.h"),
+    ("p2p-import", "Cuda failure 101 'invalid device ordinal'", "transport/p2p.cc"),
+    ("p2p-import", "Cuda failure 'invalid resource handle'", "transport/p2p.cc"),
+    ("cuda-failure", "Cuda failure 'invalid resource handle'", "enqueue.cc"),
     ("harmless-plugin", "NET/Plugin : No plugin found (libnccl-net.so), using internal implementation", None),
 ]  # fmt: skip
 
