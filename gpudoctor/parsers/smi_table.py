@@ -1,6 +1,7 @@
 """The plain `nvidia-smi` table (drivers 418 to 580 and later) to Gpus and Driver, and the words it prints instead of one.
 
 A GPU takes two lines of three cells, three since drivers know MIG (450). A cell counts once its closing bar was read.
+Excerpts may begin below the head, or at the list of MIG devices.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ _CUDA = re.compile(r"CUDA (?:UMD )?Version:\s*(\d+\.\d+)\s")
 # `0  Tesla V100-SXM2...  Off`: what stands last is the persistence mode, on Windows the driver model.
 _NAMED = re.compile(r"^\s*(\d{1,3})\s+(\S.*?)\s+(On|Off|N/A|ERR!|WDDM|TCC|MCDM)\s*$")
 _ADDRESS = re.compile(r"^\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s+(On|Off|N/A|ERR!)\s*$")
+# GPU, GPU instance, compute instance, MIG device.
+_INSTANCE = re.compile(r"^\s*(\d{1,3})(?:\s+\d{1,3}){3}\s*$")
 _STATE = re.compile(r"\s(P\d{1,2})\s")
 _MEMORY = re.compile(r"(\d+)MiB\s*/\s*(\d+)MiB")
 _LOAD = re.compile(r"^\s*(\d{1,3})%")
@@ -38,7 +41,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     said = list(failures(section))
     yield from said
     cards: list[_Card] = []
-    header = elided = processes = False
+    header = elided = processes = instances = False
     for line in section:
         versions = _VERSIONS.search(line.text)
         if versions:
@@ -49,12 +52,13 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             )
         elided = elided or _DOTS.match(line.text) is not None
         processes = processes or "Processes:" in line.text
+        instances = instances or "MIG devices:" in line.text
         # The text behind the last bar is the margin, or a cell that a cut left open.
         cells = line.text.split("|")[1:-1]
         if len(cells) >= 1 and not processes:
-            _take(section, line, cells, cards)
+            (_instance if instances else _take)(section, line, cells, cards)
     if not cards:
-        if not said and not header:
+        if not (said or header or instances):
             raise Unparsable(f"{section.source}: no GPU and no version in what looks like nvidia-smi's table")
         return
     if elided:
@@ -76,6 +80,21 @@ def _take(section: Section, line: Line, cells: list[str], cards: list[_Card]) ->
     found: dict[str, Any] = _second(cells) if card.lines == 2 else _third(cells)
     card.values.update(found)
     card.origin.update(dict.fromkeys(found, section.at(line)))
+
+
+def _instance(section: Section, line: Line, cells: list[str], cards: list[_Card]) -> None:
+    """A row of the list of MIG devices: its first number is the GPU, which may stand above or be left out."""
+    found = _INSTANCE.match(cells[0])
+    if found is None:
+        return
+    index = int(found[1])
+    card = next((c for c in cards if c.values["index"] == index), None)
+    if card is None:
+        card = _Card(section, line, index, {})
+        cards.append(card)
+    if card.values.get("mig_mode") is None:
+        card.values["mig_mode"] = "enabled"
+        card.origin["mig_mode"] = section.at(line)
 
 
 def _first(section: Section, line: Line, named: re.Match[str], cells: list[str]) -> _Card:

@@ -128,8 +128,10 @@ OUTPUTS: tuple[Format, ...] = (
     ),
     Format(
         "smi-table",
-        ("NVIDIA-SMI",),
-        r"\|\s*NVIDIA-SMI\s|^NVIDIA-SMI\s[\d.]+|NVIDIA-SMI has failed|NVIDIA-SMI couldn't",
+        ("NVIDIA-SMI", "MIG devices:"),
+        # A GPU's first line, and the list of MIG devices, for excerpts that begin below the head.
+        r"\|\s*NVIDIA-SMI\s|^NVIDIA-SMI\s[\d.]+|NVIDIA-SMI has failed|NVIDIA-SMI couldn't|^\s*\|\s*MIG devices:"
+        r"|^\s*\|\s*\d{1,3}\s+\S.{0,60}\|\s*[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]\s+(?:On|Off|N/A|ERR!)\s*\|",
         r"^\s*[|+]|WARNING: infoROM|^\s*\[?\.{3}",
         strangers=1,
         first=r"\|\s*NVIDIA-SMI\s",
@@ -143,6 +145,7 @@ OUTPUTS: tuple[Format, ...] = (
     ),
     # `nvidia-smi -L` and every form of `nvidia-smi nvlink` begin alike: a line per GPU. The parser tells them apart.
     Format(
+        hints=(r":[0-9A-Fa-f]{2}\.[0-7]\s{1,8}(?:On|Off|N/A|ERR!)\s{0,8}\|",),
         "smi-nvlink",
         ("(UUID: ", "Unable to retrieve NVLink", "Unable to retrieve Nvlink", "NVLE: "),
         r"^\s*GPU \d+: .{2,80}\(UUID: |^\s*GPU \d+: (?:NVIDIA|Tesla|Quadro|GeForce|GRID)\s[\w ./()-]{1,60}$"

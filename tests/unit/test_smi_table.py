@@ -165,3 +165,50 @@ def test_a_lost_gpu_in_csv():
 @pytest.mark.parametrize("text", ["name, index, value\na, 1, 2\n", "0, NVIDIA H200, 5\n", "index,loss\n0,1.2\n"])
 def test_other_tables_are_not_taken(text):
     assert recognise(text) == []
+
+
+def test_an_excerpt_that_begins_below_the_head():
+    text = """| N/A   31C    P0              61W / 400W |      4MiB / 40960MiB |      0%      Default |
+|                                         |                      |             Disabled |
++-----------------------------------------+----------------------+----------------------+
+|   5  NVIDIA A100-SXM4-40GB          On  | 00000000:8B:00.0 Off |                    3 |
+| N/A   33C    P0              60W / 400W |      4MiB / 40960MiB |      0%      Default |
+|                                         |                      |             Disabled |
++-----------------------------------------+----------------------+----------------------+
+"""
+    gpus = read(text).get(Gpus)
+    assert [(g.index, g.bdf, g.ecc_uncorrectable_volatile, g.mig_mode) for g in gpus] == [(5, "0000:8b:00.0", 3, "disabled")]
+    assert not gpus.complete
+
+
+def test_a_bar_and_an_address_alone_are_no_table():
+    assert not [s for s in recognise("| 3 | 00000000:8B:00.0 | reset it |\n| GPU | 00000000:8B:00.0 Off |\n") if s.kind == "smi-table"]
+
+
+MIG_DEVICES = """+-----------------------------------------------------------------------------+
+| MIG devices:                                                                |
++------------------+----------------------+-----------+-----------------------+
+| GPU  GI  CI  MIG |         Memory-Usage |        Vol|         Shared        |
+|      ID  ID  Dev |           BAR1-Usage | SM     Unc| CE  ENC  DEC  OFA  JPG|
+|==================+======================+===========+=======================|
+|  2    9   0   0  |     12MiB /  9856MiB | 14      0 |  1   0    0    0    0 |
+|                  |      0MiB / 16383MiB |           |                       |
++------------------+----------------------+-----------+-----------------------+
+|  2   10   0   1  |     12MiB /  9856MiB | 14      0 |  1   0    0    0    0 |
++------------------+----------------------+-----------+-----------------------+
+"""
+
+
+def test_the_list_of_mig_devices_alone_names_the_gpus_that_are_split():
+    assert [(g.index, g.mig_mode) for g in read(MIG_DEVICES).get(Gpus)] == [(2, "enabled")]
+
+
+def test_an_empty_list_of_mig_devices_splits_no_gpu():
+    text = "| MIG devices:                                  |\n|  No MIG devices found                         |\n"
+    assert read(text).get(Gpus) is None
+
+
+def test_the_list_of_mig_devices_adds_to_the_table_above_it():
+    head = "|   2  NVIDIA A100-SXM...  On   | 00000000:47:00.0 Off |                   On |\n"
+    (gpu,) = read(head + MIG_DEVICES).get(Gpus)
+    assert (gpu.bdf, gpu.mig_mode, gpu.fb_mib) == ("0000:47:00.0", "enabled", None)
