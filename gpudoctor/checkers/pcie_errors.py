@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
@@ -129,8 +129,10 @@ def _reported(bdf: str | None, label: str | None, events: list[KernelEvent], con
         message,
         tuple(dict.fromkeys((events[0].at("text"), events[-1].at("text")))),
         confidence,
-        "each corrected error sends a packet again; many of them slow the link or take it down",
-        _steps(bdf),
+        "what was under way when an error was not corrected is lost: the job fails or hangs, and the GPU may need a reset"
+        if lost
+        else "each corrected error sends a packet again; many of them slow the link or take it down",
+        _steps(bdf, [e.severity for e in lost]),
     )
 
 
@@ -198,11 +200,15 @@ def _replay_limit(gpu: Gpu) -> int | None:
     return math.ceil(round(_REPLAYS.value * speed * width, 6)) if speed is not None and width is not None else None
 
 
-def _steps(bdf: str | None) -> tuple[Step, ...]:
+def _steps(bdf: str | None, lost: Sequence[str | None] = ()) -> tuple[Step, ...]:
+    """`lost`: the severities of the errors that were not corrected."""
     at = bdf or "BDF"
-    count = f"cat /sys/bus/pci/devices/{at}/aer_dev_correctable"
+    kinds = ["fatal" if s == "fatal" else "nonfatal" for s in lost if s is not None] or ["fatal", "nonfatal"] * bool(lost)
+    files = [f"/sys/bus/pci/devices/{at}/aer_dev_{kind}" for kind in dict.fromkeys(kinds or ["correctable"])]
+    count = f"cat {' '.join(files)}"
+    again = "it comes again" if lost else "it grows"
     return (
         Step("Look whether the count still grows, best under load.", f"watch -n 10 {count}"),
-        Step("If it grows: reseat the card, replace riser or cable.", None, "hardware", count),
+        Step(f"If {again}: reseat the card, replace riser or cable.", None, "hardware", count),
         Step("Else set the slot one PCIe generation lower in firmware setup and count again.", None, "disruptive", count),
     )

@@ -13,6 +13,7 @@ from typing import Any
 from gpudoctor import bdf
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.kernel import KernelEvent, KernelLog
+from gpudoctor.parsers.apei import HardwareErrors
 from gpudoctor.pattern import lazy
 from gpudoctor.read.section import Line, Section
 from gpudoctor.record import replace
@@ -66,8 +67,13 @@ _NAMED = lazy(rf"NVRM: The NVIDIA GPU ({_B})")
 def parse(section: Section) -> Iterator[Fact | Loss]:
     events: list[KernelEvent] = []
     named: str | None = None
+    firmware = HardwareErrors()
     for line in section:
         text = line.text
+        if "[Hardware Error]" in text:
+            told = firmware.take(section, line)
+            events += [told] if told is not None else []
+            continue
         if "The NVIDIA GPU" in text:
             gpu = _NAMED.search(text)
             named = gpu[1] if gpu else None
@@ -87,6 +93,8 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             more = _MODULE.search(text) if events and events[-1].kind == "version-mismatch" else None
             if more:
                 events[-1] = replace(events[-1], text=f"{events[-1].text} {more[1].strip()}")
+    last = firmware.flush()
+    events += [last] if last is not None else []
     if events or section.live:
         yield KernelLog.merge(
             [KernelLog(tuple(_aged(_once(stream)))) for stream in _streams(events)] or [KernelLog(())], _quiet

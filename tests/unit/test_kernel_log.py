@@ -306,3 +306,59 @@ def test_what_the_module_says_of_cards_it_did_not_take() -> None:
         ("rm-init-failed", "0000:0c:00.0", False), ("refused", "0000:01:00.0", False), ("refused", None, False),
         ("driver-load", None, False), ("refused", None, False),
     ]  # fmt: skip
+
+
+FIRMWARE = """[ 9123.411000] {{7}}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 4
+[ 9123.411001] {{7}}[Hardware Error]: event severity: {severity}
+[ 9123.411002] {{7}}[Hardware Error]:  Error 0, type: {severity}
+[ 9123.411003] {{7}}[Hardware Error]:   section_type: {section}
+[ 9123.411004] {{7}}[Hardware Error]:   port_type: {port}
+[ 9123.411005] {{7}}[Hardware Error]:   version: 3.0
+[ 9123.411006] {{7}}[Hardware Error]:   command: 0x0546, status: 0x0010
+[ 9123.411007] {{7}}[Hardware Error]:   device_id: 0000:b1:00.0
+[ 9123.411008] {{7}}[Hardware Error]:   slot: 3
+[ 9123.411009] {{7}}[Hardware Error]:   secondary_bus: 0x00
+[ 9123.411010] {{7}}[Hardware Error]:   vendor_id: 0x{vendor}, device_id: 0x2330
+[ 9123.411011] {{7}}[Hardware Error]:   class_code: {klass}
+"""
+
+
+def firmware(severity: str = "fatal", section: str = "PCIe error", port: str = "0, PCIe end point", vendor: str = "10de", klass: str = "030200") -> str:
+    return FIRMWARE.format(severity=severity, section=section, port=port, vendor=vendor, klass=klass)
+
+
+@pytest.mark.parametrize(("word", "severity"), [("corrected", "correctable"), ("recoverable", "nonfatal"), ("fatal", "fatal")])
+def test_a_pcie_error_of_a_gpu_that_the_firmware_reports(word: str, severity: str) -> None:
+    (event,) = read(firmware(word))
+    assert (event.kind, event.bdf, event.severity, event.driver) == ("aer", "0000:b1:00.0", severity, "nvidia")
+    assert "device_id: 0000:b1:00.0" in event.at("text").value
+
+
+def test_the_firmware_reports_a_port_too() -> None:
+    (event,) = read(firmware(port="4, root port", vendor="8086", klass="060400"))
+    assert (event.bdf, event.driver) == ("0000:b1:00.0", "pcieport")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"vendor": "144d", "klass": "010802"},  # a drive
+        {"vendor": "15b3", "klass": "020700"},
+        {"klass": "068000"},  # an NVSwitch
+        {"section": "memory error"},
+    ],
+)
+def test_reports_of_other_devices_and_of_memory_are_left_alone(more: dict[str, str]) -> None:
+    assert read(firmware(**more)) == ()
+
+
+def test_a_report_of_the_firmware_cut_anywhere_makes_no_other_device_of_it() -> None:
+    text = firmware() + firmware("corrected", vendor="144d", klass="010802")
+    whole = [(e.bdf, e.severity) for e in read(text)]
+    assert whole == [("0000:b1:00.0", "fatal")]
+    for end in range(len(text)):
+        assert [(e.bdf, e.severity) for e in read(text[:end])] in ([], whole)
+
+
+def test_two_reports_of_the_firmware_are_two_errors() -> None:
+    assert len(read(firmware("corrected") + firmware("corrected").replace("9123.", "9140."))) == 2

@@ -115,3 +115,14 @@ def test_an_error_that_nvidias_driver_was_told_of_is_the_gpus() -> None:
     log = KernelLog((KernelEvent(kind="aer", bdf=GPU, driver="nvidia", origin=HERE),))
     found = findings(PcieErrors(), log)["pcie-errors", f"gpu:{GPU}"]
     assert found.severity == WARNING and "1 uncorrected" in found.message
+
+
+def test_an_uncorrected_error_points_at_the_counters_of_its_kind() -> None:
+    found = findings(PcieErrors(), tree(), aer(GPU, severity="fatal"))["pcie-errors", f"gpu:{GPU}"]
+    assert "aer_dev_fatal" in (found.remediation[0].command or "") and "aer_dev_correctable" not in str(found.remediation)
+    assert "lost" in (found.cost or "")
+
+
+def test_corrected_errors_point_at_the_counter_of_corrected_ones() -> None:
+    found = findings(PcieErrors(), tree(), aer(GPU, 12))["pcie-errors", f"gpu:{GPU}"]
+    assert "aer_dev_correctable" in (found.remediation[0].command or "") and "fatal" not in str(found.remediation)
