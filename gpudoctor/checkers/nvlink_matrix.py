@@ -211,7 +211,7 @@ def _outsiders(
         yield MatrixFault(
             (gpu,),
             f"{card.label} ({card.words}) has NVLink to no other GPU, while the {len(ends)} others have it to each other.",
-            tuple(p.at("path") for p in own),
+            tuple(dict.fromkeys(p.at("path") for p in own)),
             LIKELY,
             links,
             switched=unnamed or links is not None and usual >= links - 2,

@@ -112,14 +112,14 @@ def nvl_pairs(pairs: Iterable[Pair] | None, among: Iterable[int] | None = None) 
 
 
 def mesh(pairs: Pairs | None, members: Iterable[int]) -> bool:
-    """Has each of these GPUs NVLink to each other one?"""
+    """Has each of these GPUs NVLink to each other one, as far as the pairs are known? (Pastes end in the middle of a matrix.)"""
     ids = sorted(members)
     if pairs is None:
         return False
     for place, a in enumerate(ids):
         for b in ids[place + 1 :]:
             pair = pairs.of(a, b)
-            if pair is None or pair.path != "NVL":
+            if pair is not None and pair.path not in (None, "NVL"):
                 return False
     return True
 

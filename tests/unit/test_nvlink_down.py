@@ -337,3 +337,17 @@ def test_unnamed_gpus_in_a_mesh_with_a_gap_by_design(cell):
     """Four GPUs whose counts a GPU can have by itself: a bridge or a mesh may lack a pair."""
     rows = [f"{cell} {cell} SYS", f"{cell} {cell}", cell]
     assert not findings(NvLinkDown(), matrix(rows))
+
+
+def test_a_matrix_that_ends_in_its_seventh_row_still_shows_the_gpu_left_out():
+    """The pair 6-7 was not read; GPU2 has NVLink to none of the seven that have it to each other."""
+    rows = ["NV18 NODE NV18 NV18 NV18 NV18 NV18", "NODE NV18 NV18 NV18 NV18 NV18", "NODE SYS SYS SYS SYS", "NV18 NV18 NV18 NV18", "NV18 NV18 NV18", "NV18 NV18", "-"]
+    assert said(matrix(rows), gpus(*[None] * 8)) == {"gpu:2": "error"}
+
+
+def test_a_cut_matrix_of_sound_gpus_accuses_none():
+    rows = ["NV18 NV18 NV18 NV18 NV18 NV18 NV18", "NV18 NV18 NV18 NV18 NV18 NV18", "NV18 NV18 NV18 NV18 NV18", *(" ".join("-" * n) for n in (4, 3, 2, 1))]
+    assert said(matrix(rows), gpus(*[None] * 8)) == {}
+    # Of a V100 cube cut after its first row the GPUs of the other quad have no link to GPU0 by design.
+    assert said(matrix(["NV1 NV1 NV2 NODE NODE NODE NV2", *(" ".join("-" * n) for n in (6, 5, 4, 3, 2, 1))]), gpus(*[None] * 8)) == {}
+    assert said(matrix(["NV1 NV1 NV2 NODE NODE NODE NV2", *(" ".join("-" * n) for n in (6, 5, 4, 3, 2, 1))]), gpus(*[V100] * 8)) == {}
