@@ -23,7 +23,8 @@ def document(section: Section, probe: str) -> dict[str, Any]:
     if line is None:
         raise Unparsable(f"no line of {probe} JSON")
     try:
-        found = json.loads(line.text, parse_int=_int, parse_constant=lambda _: None)
+        # What runs into its line from behind is no part of it.
+        found, _ = json.JSONDecoder(parse_int=_int, parse_constant=lambda _: None).raw_decode(line.text)
         if "\\ud" in line.text.lower():
             # Half a character (a name that is no UTF-8) could be written to no report.
             found = json.loads(

@@ -22,12 +22,20 @@ class Format(NamedTuple):
     first: str | None = None  # with joins False: a line that opens a new block even inside one
     joins: bool = True
     until: str | None = None  # a line that ends the block, itself included (closing tags)
+    balanced: bool = False  # JSON, which ends where the brackets that it opened are closed
     # As tokens, for starts that have no rare word: regular expressions that begin with a literal character.
     hints: tuple[str, ...] = ()
     # Of a scattered format: how many lines before and after a telling one go with it, all with their prefixes (a terminal
     # breaks lines, and a prefix may say whose line it is).
     around: tuple[int, int] | None = None
 
+
+# A line of JSON that a program laid out, or that holds all of it; `[ 12.3] NVRM: …`, `[1,0]<stdout>:` and `2026-…` are none.
+_NUMBER = r"-?\d[\d.eE+-]*"
+JSON_LINE = (
+    rf"^\s*(?:[\"}}\]]|\{{\s*(?:$|[\"}}])|\[\s*(?:$|[\"{{\[\]]|(?:(?:{_NUMBER}|true|false|null)\s*(?:,\s*|(?=\]|$)))+(?:\]\s*(?:[,\]}}]|$)|$))"
+    rf"|(?:{_NUMBER}|true|false|null)\s*(?:,|$|[}}\]]))"
+)
 
 _CELL = r"(?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|OK|CNS|GNS|TNS|NS|DR|U)"
 _TOPO_ROW = rf"^\s*(?:GPU|NIC|CPU)\d+\s+{_CELL}|^\s*(?:mlx|hfi1_|bnxt_re|irdma|rocep|ibp|efa_|rdmap|nic)\S*\s+{_CELL}\b"
@@ -66,7 +74,7 @@ OUTPUTS: tuple[Format, ...] = (
         "nccl-tests-json",
         ('"start_time"',),
         r'^\s*\{\s*"version"\s*:\s*\d{1,3}\s*,\s*"start_time"|^\s*"start_time"\s*:\s*"',
-        r'^\s*["{}\[\]\d-]',
+        JSON_LINE,
         until=r'"end_time"\s*:',
     ),
     # The JSON of nvbandwidth (-j).
@@ -74,16 +82,17 @@ OUTPUTS: tuple[Format, ...] = (
         "nvbandwidth-json",
         ('"nvbandwidth"', '"bandwidth_'),
         r'^\s*(?:\{\s*)?"nvbandwidth"\s*:|^\s*(?:\{\s*)?"bandwidth_(?:description|matrix)"\s*:',
-        r'^\s*(?:["{}\[\]\d-]|true|false|null)',
+        JSON_LINE,
         until=r'(?<![A-Za-z_])"version"\s*:\s*"',
     ),
     # The JSON of PyTorch's flight recorder, pasted among other text, in one line or laid out.
     Format(
         "flight-recorder",
-        ('"pg_config"', '"pg_status"', '"comm_lib_version"', '"collective_seq_id"', '"version"', '"record_id"'),
+        ('"pg_config"', '"pg_status"', '"comm_lib_version"', '"collective_seq_id"', '"version"', '"record_id"', '"entries"'),
         r'^\s*[{\[].{0,2000}?"(?:pg_config|pg_status|collective_seq_id|record_id)"\s*:|^\s*"(?:comm_lib_version|pg_config|pg_status)"\s*:'
-        r'|^\s*(?:\{\s*)?"version"\s*:\s*"2\.\d{1,2}"\s*,\s*$',
-        r'^\s*(?:["{}\[\]\d-]|true\b|false\b|null\b)',
+        r'|^\s*(?:\{\s*)?"version"\s*:\s*"2\.\d{1,2}"\s*,\s*$|^\s*(?:\{\s*)?"entries"\s*:\s*\[\s*(?:\{?\s*$|\{\s*"(?:frames|duration_ms)")',
+        JSON_LINE,
+        balanced=True,
     ),
     # --- nvidia-smi
     Format(
@@ -136,6 +145,7 @@ OUTPUTS: tuple[Format, ...] = (
         strangers=1,
         first=r"\|\s*NVIDIA-SMI\s",
         joins=False,
+        hints=(r":[0-9A-Fa-f]{2}\.[0-7]\s{1,8}(?:On|Off|N/A|ERR!)\s{0,8}\|",),
     ),
     # What nvidia-smi says instead of an answer, or below one.
     Format(
@@ -145,7 +155,6 @@ OUTPUTS: tuple[Format, ...] = (
     ),
     # `nvidia-smi -L` and every form of `nvidia-smi nvlink` begin alike: a line per GPU. The parser tells them apart.
     Format(
-        hints=(r":[0-9A-Fa-f]{2}\.[0-7]\s{1,8}(?:On|Off|N/A|ERR!)\s{0,8}\|",),
         "smi-nvlink",
         ("(UUID: ", "Unable to retrieve NVLink", "Unable to retrieve Nvlink", "NVLE: "),
         r"^\s*GPU \d+: .{2,80}\(UUID: |^\s*GPU \d+: (?:NVIDIA|Tesla|Quadro|GeForce|GRID)\s[\w ./()-]{1,60}$"

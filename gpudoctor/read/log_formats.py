@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpudoctor.read.formats import Format
+from gpudoctor.read.formats import JSON_LINE, Format
 
 # Types of an nccl-tests row.
 _NCCL_TYPE = r"(?:u?int(?:8|32|64)?|char|half|float|double|bfloat16|f8e[45]m[23]|fp8_e[45]m[23])"
@@ -60,7 +60,7 @@ LOGS: tuple[Format, ...] = (
         r"|^\s*\d+ +\d+ +\d+ +[\d-]+ +\d+ +\d+ +[A-Z]{4,8} +[A-Z]{2,10}",
         hints=(r"Rank \d+ ", r"RUNNING +[A-Z]", r"ABORT +[A-Z]", r"FINALIZE +[A-Z]", r"INIT +[A-Z]", r"NOCOMM +[A-Z]", r"#\d+-\d+ \("),
     ),
-    Format("ras-json", ('"nccl_version"',), r'^\s*(?:\{\s*)?"nccl_version"\s*:\s*"', r'^\s*["{}\[\]]'),
+    Format("ras-json", ('"nccl_version"',), r'^\s*(?:\{\s*)?"nccl_version"\s*:\s*"', JSON_LINE, balanced=True),
     # NCCL's words as a framework repeats them, without NCCL's prefix.
     Format(
         "nccl-text",

@@ -29,6 +29,7 @@ _JOB_WIDE = frozenset(("torch-watchdog", "ras", "ras-json"))
 # A fence, HTML around it, or nvidia-bug-report's line ends whatever came before.
 _BOUNDARY = re.compile(r"^\s*(?:`{3,}|~{3,}|_{20,}|</?(?:details|pre|code|summary)\b)")
 _COUNTED = re.compile(r"^ {0,3}(?P<number>\d{1,6}):[ \t]?(?P<rest>.*)$")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _DIGITS = str.maketrans("123456789", "000000000")
 _MAX_BARE = 4096  # a text that speaks of GPUs in so many ways and wears nothing in any of them is a log
 _MARKUP = re.compile(r"[<&]|\[\d{0,2}m|\\$")
@@ -52,6 +53,7 @@ class _Open:
         self.strange = 0
         self.counted = False  # its label is the number of the line, which grows
         self.pending: list[Line] = []  # blank or strange lines, kept only if the block goes on
+        self._depth = 0  # of brackets, in JSON
 
     def add(self, line: Line) -> None:
         self.lines += self.pending
@@ -61,6 +63,16 @@ class _Open:
 
     def wait(self, line: Line) -> None:
         self.pending.append(line)
+
+    def ends(self, text: str) -> bool:
+        """Is the line just added the last one of the block?"""
+        if self.how.format.balanced:
+            if len(self.lines) == 1 and text.lstrip()[:1] not in ("{", "["):
+                self._depth = 1  # it begins inside
+            bare = _STRING.sub("", text)
+            self._depth += bare.count("{") + bare.count("[") - bare.count("}") - bare.count("]")
+            return self._depth <= 0
+        return self.how.until is not None and self.how.until.search(text) is not None
 
 
 @lru_cache(maxsize=1)
@@ -179,7 +191,7 @@ class Recogniser(Passing):
         if current is not None:
             if self._continues(current, text):
                 current.add(line)
-                if current.how.until is not None and current.how.until.search(text) or len(current.lines) > MAX_SECTION:
+                if current.ends(text) or len(current.lines) > MAX_SECTION:
                     yield self._close(label, line)
                 return
             if not text.strip():
@@ -216,7 +228,7 @@ class Recogniser(Passing):
             yield self._close(label, line)
         self._open[label] = begun = _Open(found, host, self._prompts.command_of(found.format.kind, line.number))
         begun.add(line)
-        if found.until is not None and found.until.search(text):
+        if begun.ends(text):
             yield self._close(label, line)
 
     def _in_xml(self) -> bool:

@@ -11,13 +11,18 @@ from gpudoctor.pattern import lazy
 from gpudoctor.read.section import Line
 
 MAX_LINE = 1 << 16  # characters; the rest of a longer line is dropped (and the line marked cut)
-MAX_JSON = 1 << 22  # the same for the one line that a child probe prints: a host with 500 PCI functions needs 200 kB
+MAX_JSON = 1 << 22  # the same for JSON in one line: a host with 500 PCI functions needs 200 kB, 2,000 calls of a flight recorder 3 MB
 _SAMPLE = 512  # bytes by which the encoding is told
 
 # CSI and OSC sequences, other two-character escapes; then every control character but the tab.
 _ESCAPE = lazy(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|\x9b[0-?]*[ -/]*[@-~]")
 _CONTROL = lazy(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _BLANK = lazy(r"[\xa0\u2000-\u200a\u202f\u205f\u3000]")
+# How the JSON that is known begins, written by programs that sort its keys and by others.
+_JSON = lazy(
+    r'\s{0,8}(?:\[\s{0,8})?\{\s{0,8}"(?:probe": "gpudoctor\.|version"|nccl_version"|comm_lib_version"|entries"|pg_config"|pg_status"|nvbandwidth"'
+    r'|collective_seq_id"|record_id"|communicators")'
+)
 
 
 def clean(text: str) -> str:
@@ -56,7 +61,7 @@ def whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _room(text: str) -> int:
-    return MAX_JSON if text.startswith(('{"probe": "gpudoctor.', '{"version":')) else MAX_LINE
+    return MAX_JSON if _JSON.match(text) else MAX_LINE
 
 
 class Passing:
