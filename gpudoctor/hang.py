@@ -67,7 +67,7 @@ def collective(hang: Hang) -> str:
 def world_of(nccl: Nccl | None, watchdog: Watchdog | None) -> int | None:
     """Ranks of the whole job: the largest communicator, or what a store barrier counts. None where nothing says."""
     sizes = [c.nranks for c in nccl or () if c.nranks is not None]
-    sizes += [a.world for a in (watchdog.accused if watchdog is not None else ()) if a.world is not None]
+    sizes += [a.world for a in (watchdog.accused if watchdog is not None else ()) if a.kind == "waits" and a.world is not None]
     return max(sizes, default=None)
 
 
@@ -160,7 +160,7 @@ def _named_by_torch(watchdog: Watchdog | None, seq: int | None, table: Table, ru
         return ()
     fitting = [
         a for a in watchdog.accused
-        if a.kind in ("behind", "unfinished", "never", "barrier") and (a.seq is None or seq is None or a.seq == seq)
+        if a.kind in ("behind", "unfinished", "never", "barrier", "absent") and (a.seq is None or seq is None or a.seq == seq)
     ]  # fmt: skip
     return tuple(dict.fromkeys(r for a in fitting for r in a.ranks))
 

@@ -26,6 +26,7 @@ class CollectiveTimeout(BaseChecker):
         # Loaded where there is a job to judge: most runs look at a host alone, and need only know what could be said.
         from gpudoctor.checkers.job_ends import deaths, errors, stuck, unexplained, unfinished_start
         from gpudoctor.checkers.job_hangs import findings, processes_of
+        from gpudoctor.checkers.job_reports import differing, named
         from gpudoctor.hang import hangs, world_of
 
         watchdog, recorder, nccl = facts.get(Watchdog), facts.get(FlightRecorder), facts.get(Nccl)
@@ -38,11 +39,12 @@ class CollectiveTimeout(BaseChecker):
         said: list[Finding | CannotTell] = [
             *deaths(watchdog, frozenset(r for h in found for r in h.waiting), bool(found)),
             *unfinished_start(watchdog),
+            *differing(watchdog),
         ]
         if not found:
+            said += named(watchdog)
             said += stuck(watchdog)
             said += errors(watchdog, nccl)
-        # Without a word of NCCL's, a process that ends by a signal may be any program.
-        if nccl is not None and not found and not any(isinstance(s, Finding) for s in said) and not any(m.slug for m in nccl.messages):
+        if not found and not any(isinstance(s, Finding) for s in said) and not any(m.slug for m in (nccl.messages if nccl is not None else ())):
             said += unexplained(watchdog, nccl)
         yield from said

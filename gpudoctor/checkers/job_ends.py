@@ -15,7 +15,7 @@ from gpudoctor.nccl_messages import classify
 
 MAX_SUBJECTS = 8
 MAX_EVIDENCE = 8
-_ABORT = 6
+_ABORT, _KILL, _TERMINATE = 6, 9, 15
 _SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 
 
@@ -23,8 +23,11 @@ def deaths(watchdog: Watchdog, victims: frozenset[int], hung: bool) -> Iterator[
     """What the launcher saw end. SIGABRT and SIGTERM are how a watchdog and a launcher stop the others, and a rank that
     waited ends because it waited."""
     others = [d for d in watchdog.deaths if d.rank is not None and d.rank not in victims]
+    # Half a minute after one process failed, the launcher kills those that hang in a collective with it.
+    after = any(d.first and d.rank is not None and d.exitcode > 0 for d in watchdog.deaths)
     killed = [d for d in others if -d.exitcode in _SIGNALS]
-    first = [d for d in others if d.first and (hung or d in killed) and d.exitcode not in (-6, -15)]
+    first = [d for d in others if d.first and (hung or killed) and d.exitcode not in (-_ABORT, -_TERMINATE)]
+    killed = [d for d in killed if not (after and d.exitcode == -_KILL)]
     told: set[int] = set()
     for death in first or killed:
         if death.rank is None or death.rank in told or len(told) >= MAX_SUBJECTS:
@@ -33,14 +36,15 @@ def deaths(watchdog: Watchdog, victims: frozenset[int], hung: bool) -> Iterator[
         yield _dead(death, death.rank)
 
 
-def unexplained(watchdog: Watchdog, nccl: Nccl) -> Iterator[Finding]:
+def unexplained(watchdog: Watchdog, nccl: Nccl | None) -> Iterator[Finding | CannotTell]:
     """A job that nothing else tells the end of: a process that aborted, or one of which only the process number is told.
 
-    The launcher stops the others by SIGTERM, so a SIGABRT is the process's own.
+    The launcher stops the others by SIGTERM, so a SIGABRT is the process's own. Without a word of NCCL's an abort may be any
+    program's.
     """
     rank_at: dict[int, set[int]] = {}
     hosts: dict[int, set[str | None]] = {}
-    for comm in nccl:
+    for comm in nccl or ():
         for number, proc, _ in comm.members():
             if proc.pid is not None:
                 rank_at.setdefault(proc.pid, set()).add(number)
@@ -53,7 +57,10 @@ def unexplained(watchdog: Watchdog, nccl: Nccl) -> Iterator[Finding]:
         ):
             continue  # a handler of Open MPI's, in a program that NCCL's log does not know
         rank = death.rank if death.rank is not None else ranks.pop() if len(ranks) == 1 else None
-        yield _dead(death, rank)
+        if nccl is None and death.exitcode == -_ABORT:
+            yield CannotTell(PEER_DIED.slug, f"{_who(death, rank)} ended by SIGABRT; what it printed before that is not in the input")
+        else:
+            yield _dead(death, rank)
         return
 
 
@@ -121,17 +128,19 @@ def _start_steps(who: str) -> tuple[Step, ...]:
 
 def stuck(watchdog: Watchdog) -> Iterator[Finding]:
     """The watchdog's own thread stood still: a call into CUDA or NCCL that does not return, or Python's lock."""
-    still = [w for w in watchdog.works if w.stuck_seconds is not None]
+    still = [w for w in watchdog.works if w.stuck]
     if not still:
         return
     ranks = sorted({w.rank for w in still if w.rank is not None})
     one = len(ranks) == 1
     whose = f"of rank {ranks[0]}" if one else f"of ranks {listing(ranks)}" if ranks else "of a rank"
+    longest = max((w.stuck_seconds for w in still if w.stuck_seconds is not None), default=None)
+    since = f" for {longest} s" if longest is not None else ""
     yield Finding(
         COLLECTIVE_TIMEOUT.slug, ERROR, f"rank:{ranks[0]}" if one else "host",
-        f"PyTorch's watchdog {whose} made no progress for {still[0].stuck_seconds} s: a call into CUDA or NCCL does not return there, or "
+        f"PyTorch's watchdog {whose} made no progress{since}: a call into CUDA or NCCL does not return there, or "
         "Python's lock is held.",
-        tuple(w.at("stuck_seconds") for w in still[:MAX_EVIDENCE]), POSSIBLE, "The job stands still until it is ended.",
+        tuple(w.at("stuck") for w in still[:MAX_EVIDENCE]), POSSIBLE, "The job stands still until it is ended.",
         (
             Step("When it hangs again: where do its threads stand", "py-spy dump --native --pid PID"),
             Step("A GPU that does not answer blocks such calls too", "gpudoctor check"),

@@ -9,7 +9,7 @@ from gpudoctor.checkers.fabric import FABRIC
 from gpudoctor.checkers.memlock import MEMLOCK
 from gpudoctor.checkers.nccl_causes import CUDA_ERROR, DUPLICATE_GPU, NETWORK_ERROR, NO_INTERFACE, PEER_DIED
 from gpudoctor.checkers.nccl_env import NCCL_ENV
-from gpudoctor.checkers.nccl_view import who
+from gpudoctor.checkers.nccl_view import sentence, who
 from gpudoctor.checkers.nvlink_errors import ERRORS as NVLINK_ERRORS
 from gpudoctor.checkers.p2p import UNSUPPORTED
 from gpudoctor.checkers.shm import SHM
@@ -131,7 +131,7 @@ def _never_met(job: list[NcclComm]) -> Iterator[Finding]:
         NETWORK_ERROR.slug,
         ERROR,
         "host",
-        f"{who(last, _rank(last, job)).capitalize()} tried to connect to a peer again and again, and no communicator was built. {known.meaning if known else ''}",
+        f"{sentence(who(last, _rank(last, job)))} tried to connect to a peer again and again, and no communicator was built. {known.meaning if known else ''}",
         (last.at("text"),),
         POSSIBLE,
         "the job does not start",
@@ -192,7 +192,7 @@ def _host(first: NcclMessage, job: list[NcclComm]) -> str | None:
 
 
 def _what(first: NcclMessage, rank: int | None, meaning: str) -> str:
-    said = who(first, rank)
+    said = sentence(who(first, rank))
     place = f" in {first.file}" if first.file else ""
     fields = first.fields
     if first.family == "duplicate-gpu" and "other" in fields:
@@ -200,14 +200,14 @@ def _what(first: NcclMessage, rank: int | None, meaning: str) -> str:
     if first.family == "ib-completion":
         peer = f" for peer {fields['peer']}" if "peer" in fields else ""
         status = fields.get("status", "")
-        return f"{said.capitalize()} got completion status {status or '(cut off)'} from its RDMA adapter{peer}: {_STATUS.get(status, _OTHER_STATUS)}"
+        return f"{said} got completion status {status or '(cut off)'} from its RDMA adapter{peer}: {_STATUS.get(status, _OTHER_STATUS)}"
     if first.level == "INFO" and first.family.startswith("torch-"):
-        return f"{said.capitalize()} failed ({first.text}). {meaning}"
+        return f"{said} failed ({first.text}). {meaning}"
     if first.family == "version-of-ranks" and "local" in fields:
-        return f"{said.capitalize()} runs NCCL {fields['local']}, its peer {fields['remote']}. {meaning}"
+        return f"{said} runs NCCL {fields['local']}, its peer {fields['remote']}. {meaning}"
     if fields.get("error"):
-        return f"{said.capitalize()} failed{place}: CUDA says '{fields['error']}'. {meaning}"
-    return f"{said.capitalize()} failed{place}: {meaning}"
+        return f"{said} failed{place}: CUDA says '{fields['error']}'. {meaning}"
+    return f"{said} failed{place}: {meaning}"
 
 
 def _unknown(first: NcclMessage, job: list[NcclComm]) -> NcclMessage | None:

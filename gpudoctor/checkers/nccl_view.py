@@ -209,3 +209,8 @@ def who(message: NcclMessage, rank: int | None) -> str:
     if rank is not None:
         return f"rank {rank}" + (f" ({place})" if place else "")
     return f"the process at {place}" if place else "a process"
+
+
+def sentence(words: str) -> str:
+    """Begun with a capital; names in it stay as they are."""
+    return words[:1].upper() + words[1:]

@@ -70,7 +70,7 @@ def _lost(answer: RasAnswer) -> Iterator[Finding]:
             is_dead = rank.why == "dead" or (rank.pid, rank.host) in dead
             how = "is dead: NCCL's RAS service could not reach it for a minute" if is_dead else "does not answer NCCL's RAS service"
             yield _gone(
-                f"rank:{rank.rank}", f"{_who(rank).capitalize()} of {_comm(comm)} {how}.", CERTAIN if is_dead else LIKELY, comm.at("*"), rank
+                f"rank:{rank.rank}", f"R{_who(rank)[1:]} of {_comm(comm)} {how}.", CERTAIN if is_dead else LIKELY, comm.at("*"), rank
             )
     if not told:
         for peer in answer.peers[:MAX_SUBJECTS]:
@@ -105,7 +105,7 @@ def _failed(answer: RasAnswer) -> Iterator[Finding]:
             if r.why and "status" not in r.why and "remote error" not in r.why and r.why != "error"
         ]
         for rank in own[:MAX_SUBJECTS]:
-            yield _gone(f"rank:{rank.rank}", f"{_who(rank).capitalize()} of {_comm(comm)} failed: {rank.why}.", LIKELY, comm.at("*"), rank)
+            yield _gone(f"rank:{rank.rank}", f"R{_who(rank)[1:]} of {_comm(comm)} failed: {rank.why}.", LIKELY, comm.at("*"), rank)
         if comm.failed and not own:
             yield _gone("host", f"Ranks {_spread(comm.failed)} of {_comm(comm)} report: {comm.failed[0].why}.", POSSIBLE, comm.at("*"), None)
 
@@ -153,7 +153,8 @@ def _late(
         if still
         else " A job that runs looks like this for a moment; if a second answer shows the same counts, it hangs there."
     )
-    what = f"of {total} ranks of {_comm(comm)} have called {operation} {top} times"
+    which = f"communicator {comm.id or '?'}" if comm.size == total else _comm(comm)
+    what = f"of {total} ranks of {which} have called {operation} {top} times"
 
     def finding(subject: str, message: str, rank: RasRank | None) -> Finding:
         pid = rank.pid if rank is not None and rank.pid is not None else "PID"

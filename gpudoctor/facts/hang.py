@@ -46,20 +46,28 @@ class RankWork(Entry):
     timed_out: bool | None = None
     signalled: bool | None = None  # it says that a collective of its own timed out, and not which
     told_by: int | None = None  # the rank whose time-out this one heard of
-    stuck_seconds: int | None = None  # its watchdog itself made no progress
+    stuck: bool | None = None  # its watchdog itself made no progress
+    stuck_seconds: int | None = None
     error: str | None = None  # an asynchronous error of NCCL or CUDA
     last_error: str | None = None  # NCCL's own last warning, as torch quotes it
     frames: tuple[Frame, ...] | None = None
 
 
 class Accused(Entry):
-    """Ranks that the framework itself names: desync report, monitoredBarrier, a store barrier that was not full."""
+    """Ranks that the framework itself names: desync report, monitoredBarrier, a store barrier that was not full, a comparison.
 
-    kind: str  # "behind", "unfinished", "never", "barrier"; "waits" and "all": a rank that waits, and how many there are
+    kind: "behind", "unfinished", "never", "barrier", "absent" did not come; "odd" call something else, "calls" is one rank's
+    call where two were compared; "waits" and "left" are ranks that wait, for all or for rank 0 that is gone.
+    """
+
+    kind: str
     ranks: tuple[int, ...]
     seq: int | None = None
-    world: int | None = None
+    world: int | None = None  # of the ranks that should come
     joined: int | None = None
+    op: str | None = None
+    sizes: str | None = None
+    group: str | None = None
 
 
 class Death(Entry):

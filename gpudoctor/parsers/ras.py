@@ -19,9 +19,9 @@ from gpudoctor.record import replace
 _VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)\S* compiled with CUDA")
 _START = re.compile(r"NCCL version \S+ compiled with CUDA|^\s*Job summary\s*$")
 _GROUP = re.compile(
-    r"^\s*\d+ +(\d+) +\d+ +[\d-]+ +(\d+) +\d+ +(NOCOMM|INIT|RUNNING|FINALIZE|ABORT) +([A-Z]+(?:[, |]+[A-Z]+)*)\s*$"
+    r"^\s*(\d+) +\d+ +\d+ +[\d-]+ +(\d+) +\d+ +(NOCOMM|INIT|RUNNING|FINALIZE|ABORT) +([A-Z]+(?:[, |]+[A-Z]+)*)\s*$"
 )
-_COMM = re.compile(r"^\s*#\d+-\d+ \(([0-9a-f]{6,16})\) (MISMATCH|INCOMPLETE|ERROR)\s*$")
+_COMM = re.compile(r"^\s*#(\d+)-\d+ \(([0-9a-f]{6,16})\) (MISMATCH|INCOMPLETE|ERROR)\s*$")
 _DIFFERENT = re.compile(r"^\s*Communicator ranks have different (?:(\w+) operation counts|(collective) operation counts|(status))\s*$")
 _MANY = re.compile(r"^\s*(\d+) ranks have (?:launched up to operation (\d+)|(not launched) any operations|status ([A-Z]+))\s*$")
 _RANK = re.compile(
@@ -43,6 +43,7 @@ class _Reader:
         self.began = line
         self.version: str | None = None
         self.groups: list[RasComm] = []
+        self.sizes: dict[str, int] = {}  # ranks of a communicator, by its group in the table
         self.comms: list[RasComm] = []
         self.peers: list[RasPeer] = []
         self.lost: int | None = None
@@ -86,15 +87,17 @@ class _Reader:
 
     def _group(self, found: re.Match[str], line: Line) -> None:
         if not line.cut:
+            self.sizes[found[1]] = int(found[2])
             self.groups.append(RasComm(size=int(found[2]), status=found[3], errors=found[4], origin=self._at(line)))
 
     def _comm(self, found: re.Match[str], line: Line) -> None:
-        self.kind, self.operation, self.peer_state = found[2], None, None
+        self.kind, self.operation, self.peer_state = found[3], None, None
         for place, comm in enumerate(self.comms):
-            if comm.id == found[1]:
+            if comm.id == found[2]:
                 self.comms.append(self.comms.pop(place))
                 return
-        self.comms.append(RasComm(id=found[1], errors=found[2], origin=self._at(line)))
+        # The row of its group; one of no ranks is of communicators that are being taken down.
+        self.comms.append(RasComm(id=found[2], size=self.sizes.get(found[1]) or None, errors=found[3], origin=self._at(line)))
 
     def _change(self, **changes: Any) -> None:
         if self.comms:

@@ -10,6 +10,8 @@ from gpudoctor.read.section import Line, Section
 
 MAX_RANK = 1 << 20
 _BARRIER = re.compile(r"Ranks? (\d[\d, ]{0,20000}) failed to pass monitoredBarrier in \d+ ms")
+_BARRIER_WAIT = re.compile(r"Rank (\d{1,7}) timed out in monitoredBarrier after \d+ ms")
+_BARRIER_LEFT = re.compile(r"Rank (\d{1,7}) successfully reached monitoredBarrier, but received errors")
 _STORE = re.compile(
     r"store[ -]based barrier on rank:? (\d{1,7}), for key: \S{1,120} \(world_size=(\d{1,7}), (?:worker_count|num_workers_joined)=(\d{1,7})\b"
 )
@@ -18,6 +20,9 @@ _CLIENTS = re.compile(r"[Tt]imed out after \d{1,9} seconds waiting for clients\.
 _BEHIND = re.compile(r"\[(\d[\d, ]{0,20000})\] finished collective #(\d{1,18}), but didn't join collective #(\d{1,18}) ")
 _UNFINISHED = re.compile(r"\[(\d[\d, ]{0,20000})\] joined but didn't finish collective #(\d{1,18}) ")
 _NEVER = re.compile(r"ranks? \[(\d[\d, ]{0,20000})\] are the lagging ranks")
+_NAMING = (
+    (_BEHIND, "behind"), (_UNFINISHED, "unfinished"), (_NEVER, "never"), (_BARRIER, "barrier"), (_BARRIER_WAIT, "waits"), (_BARRIER_LEFT, "left"),
+)  # fmt: skip
 _DEATH_RANK = re.compile(r"^\s*(?:\[rank ?\d+\]:\s?)?rank\s{1,8}: (\d{1,7}) \(local_rank: \d+\)\s*$")
 _DEATH_CODE = re.compile(r"exitcode\s{1,8}: (-?\d{1,4}) \(pid: (\d{1,9})\)")
 # What names a process and no rank: torchrun's agent, the last line of its table, Open MPI's handler in the process itself.
@@ -49,7 +54,7 @@ def accused_by(section: Section, line: Line) -> Iterator[Accused]:
     if "arrier" not in line.text and "collective #" not in line.text and "lagging" not in line.text:
         return
     origin = {"*": section.at(line)}
-    for pattern, kind in ((_BEHIND, "behind"), (_UNFINISHED, "unfinished"), (_NEVER, "never"), (_BARRIER, "barrier")):
+    for pattern, kind in _NAMING:
         found = pattern.search(line.text)
         if found is not None:
             number = int(found[3]) if pattern is _BEHIND else int(found[2]) if pattern is _UNFINISHED else None

@@ -16,6 +16,7 @@ from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.hang import Accused, Death, Frame, RankWork, Watchdog, joined_works
 from gpudoctor.model import Evidence
 from gpudoctor.parsers.torch_blame import MAX_RANK, accused_by, death_by, each_once
+from gpudoctor.parsers.torch_reports import reports_by
 from gpudoctor.read.section import Line, Section, Unparsable
 
 # What names the rank within its group, right before a message or (for counts) some words before them.
@@ -41,6 +42,7 @@ _ASYNC = re.compile(
     r"|(?:Process group|NCCL) watchdog thread terminated with exception:)\s?(?P<error>(?:NCCL|CUDA) error[^\n]{0,400})"
 )
 _STUCK = re.compile(r"(?:ProcessGroupNCCL's|NCCL's|NCCL) watchdog got stuck for (?P<seconds>\d{1,9}) seconds")
+_NO_BEAT = re.compile(r"Heartbeat monitor timed out! Process will be terminated")
 _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("operation timeout", _TIMEOUT),
     ("blocking wait", _BLOCKING),
@@ -49,8 +51,9 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("async exception", _ASYNC),
     ("terminated with exception", _ASYNC),
     ("watchdog got stuck", _STUCK),
+    ("Heartbeat monitor", _NO_BEAT),
 )
-_TELLING = re.compile(r"WorkNCCL|Watchdog|watchdog|NCCL work|enqueued|async exception|blocking wait|operation timeout")
+_TELLING = re.compile(r"WorkNCCL|Watchdog|watchdog|NCCL work|enqueued|async exception|blocking wait|operation timeout|Heartbeat monitor")
 _BEFORE = re.compile(r"\[rank ?(\d{1,7})\]:?\s{0,2}(?:\[[^\[\]]{0,120}\]\s{0,2})?[^\[\]]{0,160}\Z")
 _STRICTLY_BEFORE = re.compile(r"\[rank ?(\d{1,7})\]:?\s{0,2}(?:\[[^\[\]]{0,120}\]\s{0,2})?\Z")
 _OWN_FILE = re.compile(r"ProcessGroupNCCL\.cpp:\d+\]|ProcessGroupNCCL's|WorkNCCL\(")
@@ -97,6 +100,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
                 if work is not None:
                     works.append(work)
         accused.extend(accused_by(section, line))
+        accused.extend(reports_by(section, lines, place))
         death = death_by(section, lines, place)
         if death is not None:
             deaths.append(death)
@@ -202,7 +206,7 @@ def _work(section: Section, lines: tuple[Line, ...], place: int, hit: _Hit) -> R
         fields |= {"error": said["error"].strip(), "last_error": _last_error(lines, place)}
         fields |= {"seq": int(said["seq"]) if said.get("seq") else None, "op": said.get("op")}
     else:
-        fields["stuck_seconds"] = int(said["seconds"])
+        fields |= {"stuck": True, "stuck_seconds": int(said["seconds"]) if said.get("seconds") else None}
     return RankWork(**fields)
 
 

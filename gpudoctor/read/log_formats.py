@@ -36,10 +36,12 @@ LOGS: tuple[Format, ...] = (
             "WorkNCCL(", "Watchdog caught", "ProcessGroupNCCL", "NCCL work: ", "watchdog at work", "last enqueued work",
             "watchdog thread terminated", "watchdog got stuck", "monitoredBarrier", "store_based_barrier_key", "store based barrier",
             "didn't join collective", "didn't finish collective", "lagging ranks", "exitcode ", "clients joined",
-            "noticed that process rank", "srun: error:", "(exitcode: -", "received by PID", "] Signal: ",
+            "noticed that process rank", "srun: error:", "(exitcode: -", "received by PID", "] Signal: ", "Heartbeat monitor timed out",
+            "mismatch between collectives", "ranks joining collective", "ollective sequence number: ",
         ),
         r"WorkNCCL\(|Watchdog caught|ProcessGroupNCCL(?!\.cpp:\d+, )|NCCL work: |watchdog at work|last enqueued work|watchdog thread terminated"
-        r"|watchdog got stuck|failed to pass monitoredBarrier|store_based_barrier_key|store based barrier|didn't (?:join|finish) collective"
+        r"|watchdog got stuck|Heartbeat monitor timed out|(?:failed to pass|timed out in|successfully reached) monitoredBarrier|store_based_barrier_key|store based barrier|didn't (?:join|finish) collective"
+        r"|Detected mismatch between collectives on ranks|Not all ranks joining collective|(?:Input/output mismatch in the c|^\s*C)ollective sequence number: \d"
         r"|lagging ranks|clients joined|^\s*exitcode\s{1,8}:\s"
         r"|noticed that process rank \d+ with PID|srun: error: \S+: tasks? \d+: (?:Killed|Out Of|Seg|Bus)"
         r"|failed \(exitcode: -\d{1,2}\) local_rank: \d|traceback\s{1,8}: Signal \d{1,2} \(SIG|\[[\w.-]{1,120}:\d{1,9}\] Signal: [A-Z][\w ]{1,40} \(\d",

@@ -39,9 +39,13 @@ def nccl_entries(store: FactStore) -> list[dict[str, Any]]:
             }
         )
     works = watchdog.works if watchdog is not None else ()
-    if not found and any(w.error or w.stuck_seconds is not None for w in works):
-        lines = [w.error or w.at("stuck_seconds").value for w in works if w.error or w.stuck_seconds is not None]
+    if not found and any(w.error or w.stuck for w in works):
+        lines = [w.error or w.at("stuck").value for w in works if w.error or w.stuck]
         out.append(_entry(version, None, lines, _slug([w.error for w in works if w.error])))
+    compared = [a for a in watchdog.accused if a.kind not in ("waits", "left")] if watchdog is not None and not found else []
+    if compared:
+        differ = all(a.kind in ("calls", "odd") for a in compared)
+        out.append(_entry(version, None, [a.at("*").value for a in compared], "rank-mismatch" if differ else "collective-timeout"))
     for answer in ras.answers[-1:] if ras is not None else ():
         for comm in answer.comms or answer.groups:
             wrong = bool(comm.missing or comm.failed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpudoctor.facts.bandwidth import Bandwidth
-from tests.unit.test_homes import P2P, found, log, report
+from tests.unit.test_homes import P2P, found, log, reason, report
 
 HEALTHY = log({"node07": P2P})  # ranks 0 to 3, processes 100 to 103
 TABLE = """============================================================
@@ -60,7 +60,13 @@ def test_other_words_of_signals_are_no_death(end: str) -> None:
     assert not found(told, "peer-died") and told.exit_code == 0
 
 
+def test_torchruns_word_of_a_killed_process_needs_no_line_of_nccls() -> None:
+    told = report(AGENT.format(code=-9, pid=101))
+    assert [(f.subject, f.severity) for f in found(told, "peer-died").values()] == [("host", "error")]
+
+
 def test_without_nccls_lines_an_abort_may_be_any_programs() -> None:
+    assert "101 ended by SIGABRT" in reason(report(AGENT.format(code=-6, pid=101)), "peer-died")
     assert not found(report(AGENT.format(code=-6, pid=101)), "peer-died")
     assert not found(report("[node07:101] Signal: Aborted (6)\n"), "peer-died")
 

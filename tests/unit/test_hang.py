@@ -177,8 +177,10 @@ def test_asynchronous_errors() -> None:
 
 
 def test_a_stuck_watchdog() -> None:
-    (finding,) = findings(CollectiveTimeout(), Watchdog((work(2, stuck_seconds=480),))).values()
+    (finding,) = findings(CollectiveTimeout(), Watchdog((work(2, stuck=True, stuck_seconds=480),))).values()
     assert finding.subject == "rank:2" and "480 s" in finding.message
+    (finding,) = findings(CollectiveTimeout(), Watchdog((work(2, stuck=True, stuck_seconds=480), work(5, stuck=True)))).values()
+    assert finding.subject == "host" and "ranks 2,5" in finding.message
 
 
 def test_no_hang() -> None:
@@ -448,3 +450,40 @@ def test_both_sides_there_or_one_dump_alone_blames_nobody() -> None:
     assert set(both) == {("collective-timeout", "host")} and "no rank is missing" in both["collective-timeout", "host"].message
     assert findings(CollectiveTimeout(), pipeline({2: [p2p("send 0->1")]})) == {}
     assert findings(CollectiveTimeout(), pipeline({2: [p2p("send 0->1", "completed")], 6: [p2p("recv 1<-0", "completed")]})) == {}
+
+
+def accused(kind: str, *ranks: int, **more: Any) -> Accused:
+    return Accused(**{"kind": kind, "ranks": ranks, "origin": HERE, **more})
+
+
+def test_a_comparison_alone_names_who_did_not_come() -> None:
+    """No time-out of the watchdog's is in the text: a barrier, or the analysis of the dumps."""
+    assert subjects(Watchdog((), (accused("barrier", 4, 6),))) == {("collective-timeout", "rank:4"), ("collective-timeout", "rank:6")}
+    (finding,) = findings(CollectiveTimeout(), Watchdog((), (accused("absent", 1, seq=5, op="all_reduce", group="0:default_pg", world=4),))).values()
+    assert finding.subject == "rank:1" and "did not join all_reduce #5 of 0:default_pg" in finding.message
+    # Where most are absent, those that came may be the odd ones.
+    assert subjects(Watchdog((), (accused("absent", 1, 2, 3, seq=5, world=4),))) == {("collective-timeout", "host")}
+    assert subjects(Watchdog((), (accused("waits", 3),))) == {("collective-timeout", "host")}
+    assert subjects(Watchdog((), (accused("left", 2),))) == {("peer-died", "host")}
+    assert subjects(Watchdog((), (accused("left", 2), accused("barrier", 5)))) == {("collective-timeout", "rank:5")}
+    # A time-out of the watchdog's tells more: one finding.
+    assert len(subjects(Watchdog((work(0, 4), work(1, 4)), (accused("absent", 2, seq=4),)))) == 1
+
+
+def test_ranks_that_call_something_else() -> None:
+    calls = [accused("calls", r, seq=7, op="ALLREDUCE", sizes="8") for r in (0, 1)] + [accused("calls", 2, seq=7, op="REDUCE", sizes="8")]
+    (finding,) = findings(CollectiveTimeout(), Watchdog((), tuple(calls))).values()
+    assert (finding.slug, finding.subject) == ("rank-mismatch", "rank:2")
+    assert "ranks 0-1 ALLREDUCE #7 of [8], rank 2 REDUCE #7 of [8]" in finding.message
+    assert subjects(Watchdog((), tuple(calls[1:]))) == {("rank-mismatch", "host")}
+    assert subjects(Watchdog((), (accused("odd", 2, seq=7, world=8),))) == {("rank-mismatch", "rank:2")}
+    assert subjects(Watchdog((), (accused("odd", 1, 2, 3, seq=7, world=4),))) == {("rank-mismatch", "host")}
+
+
+def test_what_the_launcher_kills_after_a_failure_is_no_cause() -> None:
+    """Half a minute after SIGTERM torchrun kills the ranks that hang in a collective with the one that failed."""
+    failed, killed = Death(rank=1, exitcode=1, first=True, origin=HERE), Death(rank=0, exitcode=-9, origin=HERE)
+    assert subjects(Watchdog((), (), (killed, failed))) == {("peer-died", "rank:1")}
+    crashed = Death(rank=0, exitcode=-11, origin=HERE)
+    assert ("peer-died", "rank:0") not in subjects(Watchdog((), (), (failed, killed)))
+    assert subjects(Watchdog((), (), (crashed,))) == {("peer-died", "rank:0")}

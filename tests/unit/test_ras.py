@@ -130,6 +130,15 @@ def test_one_answer_with_a_rank_behind_is_a_warning() -> None:
     assert any("1650" in (s.command or "") for s in finding.remediation)
 
 
+def test_the_size_of_a_communicator_is_its_groups() -> None:
+    told = parsed(BEHIND)
+    assert told is not None and [(c.id, c.size) for c in told.answers[0].comms] == [("78db921d1c117b4a", 8)]
+    told = parsed(BEHIND.replace("#0-0 (", "#1-0 ("))
+    assert told is not None and told.answers[0].comms[0].size is None
+    (finding,) = said(BEHIND).values()
+    assert "7 of 8 ranks of communicator 78db921d1c117b4a have" in finding.message and "GPU 3" in finding.message
+
+
 def test_two_equal_answers_are_a_hang() -> None:
     assert said(BEHIND + BEHIND)["collective-timeout", "rank:7"].severity == ERROR
 

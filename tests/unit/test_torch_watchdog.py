@@ -220,3 +220,53 @@ def test_a_store_that_waits_for_clients_blames_who_did_not_come():
     assert [(a.kind, a.ranks, a.world, a.joined) for a in fact.accused] == [("waits", (0,), 2, 1)]
     with pytest.raises(Unparsable):
         list(torch_watchdog.parse(recognise("3/4 clients joined the meeting\n")[0]))
+
+
+PRINT = "CollectiveFingerPrint(SequenceNumber={}, OpType={}, TensorShape=[{}], TensorDtypes=Float, TensorDeviceTypes=TensorOptions(dtype=float (default), device=cuda))"
+DIFFER = (
+    f"[rank2]: RuntimeError: Detected mismatch between collectives on ranks. Rank 2 is running collective: {PRINT.format(7, 'ALLREDUCE', '4, 16')}, "
+    f"but Rank 0 is running collective: {PRINT.format(7, 'BROADCAST', '64')}.Collectives differ in the following aspects: \t Op type: ALLREDUCEvs BROADCAST\n"
+)
+
+
+def calls(text: str) -> list[tuple[tuple[int, ...], str | None, int | None, str | None]]:
+    return [(a.ranks, a.op, a.seq, a.sizes) for a in watchdog(text).accused if a.kind == "calls"]
+
+
+def test_calls_that_pytorch_compared() -> None:
+    both = [((2,), "ALLREDUCE", 7, "4, 16"), ((0,), "BROADCAST", 7, "64")]
+    assert calls(DIFFER) == both
+    assert calls(DIFFER.replace(" is running collective: ", " is running collective:\n").replace(", but Rank", ",\n\nbut Rank")) == both
+    # Before torch 2.1 only the operation of the second rank.
+    assert calls(DIFFER.replace(PRINT.format(7, "BROADCAST", "64"), "CollectiveFingerPrint(SequenceNumber=3OpType=BROADCAST)")) == [both[0], ((0,), "BROADCAST", 3, None)]
+
+
+def test_compared_calls_cut_anywhere_tell_nothing_else() -> None:
+    whole = set(calls(DIFFER))
+    for end in range(0, len(DIFFER), 7):
+        assert set(calls(DIFFER[:end])) <= whole | {(ranks, op, seq, None) for ranks, op, seq, _ in whole}
+
+
+def test_analysis_of_dumps() -> None:
+    block = "{}\ninternal record id: 30\ngroup info: 5:tp\ncollective: nccl:all_gather\n{}input sizes: [[8]]\noutput sizes: [[32]]\nworld size: 4\nexpected ranks: {{0, 1, 2, 3}}\ncollective state: scheduled\n{}collective stack trace:\n step at /w/train.py:7\n"
+    absent = block.format("Not all ranks joining collective, sequence number: 31", "missing ranks: {1, 3}\n", "")
+    odd = block.format("Collective sequence number: 31 has errors", "", "error msg: Culprit rank 2; Error type: SIZE_OR_SYNTAX_MISMATCH, Expected input sizes: [[8]]\n")
+    state = block.format("Collective sequence number: 31 has errors", "", "error msg: Culprit rank 2; Error type: COLLECTIVE_STATE_MISMATCH\n")
+    old = "Not all ranks joining collective 31 at entry 30\ngroup info: 5:tp\ncollective: nccl:all_gather\nmissing ranks: {1, 3}\nexpected ranks: 4\n"
+    for text, kind, ranks in ((absent, "absent", (1, 3)), (odd, "odd", (2,)), (state, "unfinished", (2,)), (old, "absent", (1, 3))):
+        assert [(a.kind, a.ranks, a.seq, a.op, a.group, a.world) for a in watchdog(text).accused] == [(kind, ranks, 31, "all_gather", "5:tp", 4)], text
+    # A set that is cut names nobody.
+    assert [a.ranks for a in watchdog(absent[: absent.index("3}")]).accused] == [()]
+
+
+def test_a_watchdog_without_a_heartbeat() -> None:
+    work = one("[rank1]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 1] Heartbeat monitor timed out! Process will be terminated after dumping debug info. workMetaList_.size()=3\n")
+    assert (work.rank, work.group, work.stuck, work.stuck_seconds) == (1, "0", True, None)
+
+
+def test_barriers_that_others_did_not_reach() -> None:
+    found = watchdog(
+        "RuntimeError: Rank 3 timed out in monitoredBarrier after 30000 ms.\nNo ranks successfully processed in monitoredBarrier.\n"
+        "RuntimeError: Rank 2 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. Please check rank 0 logs.\n"
+    ).accused
+    assert [(a.kind, a.ranks) for a in found] == [("waits", (3,)), ("left", (2,))]
