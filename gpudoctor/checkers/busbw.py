@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.expect.opinion import THRESHOLDS, Opinion, Verdict, amount
-from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRun, Wanted
+from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRun, PeerCopies, Wanted
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.pci import PciTree
@@ -30,28 +30,33 @@ BUSBW_LOW = Cause(
     "given or a baseline saved on this host; what the same part reached elsewhere with the same links, number of GPUs, collective and "
     "size (each figure with its source); NCCL's own estimate for its rings, from its log, unless a setting held it down; and the wire, "
     "that is links times rate, or PCIe generation times lanes of the narrowest hop. One rank measures nothing, and without a known part "
-    "or link nothing is expected.",
-    "all_reduce_perf -b 8 -e 4G -f 2, nvidia-smi topo -m, NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH",
+    "or link nothing is expected. A copy between two peers is held against the same copy through host memory, which takes the same PCIe "
+    "links and more of them, and against the wire.",
+    "all_reduce_perf -b 8 -e 4G -f 2, p2pBandwidthLatencyTest, nvidia-smi topo -m, NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH",
     "Find what holds it back: a setting that switches peer to peer off, a link that is down or narrow, a pair on a longer path.",
     THRESHOLDS,
 )
 
 
 class BusbwLow(BaseChecker):
-    """Holds every measured table against what its links should give."""
+    """Holds every measured table, and every pair's copies, against what their links should give."""
 
     name: ClassVar[str] = "busbw"
-    needs = (Bandwidth,)
+    any_of = (Bandwidth, PeerCopies)
     wants = (Gpus, Pairs, NvLinks, PciTree, Nccl, Cpu, Wanted, Trials)
     causes = (BUSBW_LOW,)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         # Loaded where something was measured: most runs look at a host alone, and need only know what could be said.
+        if facts.get(PeerCopies) is not None:
+            from gpudoctor.checkers.peer_copies import slow_copies
+
+            yield from slow_copies(facts)
         from gpudoctor.expect.opinions import assess
         from gpudoctor.expect.seats import around_of
 
         around = around_of(facts)
-        for run in facts[Bandwidth]:
+        for run in facts.get(Bandwidth) or ():
             if not run.rows and (run.failures or not run.completed):
                 continue  # what did not run is bandwidth-failed's to say, or a header in an excerpt
             group, verdict = assess(run, around, facts.get(Wanted))

@@ -7,14 +7,16 @@ from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.nvlink_view import Card, cards, computing, left_out
+from gpudoctor.facts.bandwidth import PeerCopies
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import NvLinks, Pair, Pairs
-from gpudoctor.model import CERTAIN, ERROR, NOTE, POSSIBLE, WARNING, CannotTell, Cause, Finding, Step
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, POSSIBLE, WARNING, CannotTell, Cause, Evidence, Finding, Step
 from gpudoctor.parts import NONE
+from gpudoctor.record import replace
 
-_SEEN = "nvidia-smi topo -p2p r; nvidia-smi topo -p2p w"
+_SEEN = "nvidia-smi topo -p2p r; nvidia-smi topo -p2p w; p2pBandwidthLatencyTest"
 # What the driver's words mean, and what they do not.
 _MEANING = {
     "CNS": "chipset not supported",
@@ -55,17 +57,20 @@ class PeerToPeer(BaseChecker):
     """Read and write decide. A matrix whose capability is not named is judged with care."""
 
     name: ClassVar[str] = "p2p"
-    needs = (Pairs,)
+    any_of = (Pairs, PeerCopies)
     wants = (Gpus, NvLinks, Platform)
     causes = (UNSUPPORTED, PATCHED)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
-        pairs = facts[Pairs]
+        pairs = facts.get(Pairs) or Pairs(())
         every = cards(facts.get(Gpus), facts.get(NvLinks), pairs)
         known, aside = computing(every), left_out(every)
         platform = facts.get(Platform)
         vm = platform is not None and platform.entry.vm is True
         answered = False
+        if facts.get(PeerCopies) is not None:
+            answered = any(copy.access is not None for copy in facts[PeerCopies])
+            yield from _measured(facts, vm)
         for pair in pairs:
             if pair.a not in known or pair.b not in known:
                 continue
@@ -76,7 +81,7 @@ class PeerToPeer(BaseChecker):
                 yield from _stated(pair, stated, a, b, vm, aside)
             elif pair.p2p_unstated is not None:
                 yield from _unstated(pair, a, b, vm, aside)
-        if pairs.pairs and not answered:
+        if not answered and (pairs.pairs or facts.get(PeerCopies) is not None):
             for cause in self.causes:
                 yield CannotTell(cause.slug, "the driver's peer-to-peer answers are not in the input; needed is nvidia-smi topo -p2p r")
 
@@ -91,21 +96,35 @@ def _stated(
     elif any(w == "U" for _, w in stated):
         yield CannotTell(UNSUPPORTED.slug, "the driver answers U, unknown", pair.subject)
     elif len(stated) == 2 and pair.path not in (None, "NVL") and any(_refuses(c) for c in (a, b)):
-        yield Finding(
-            PATCHED.slug,
-            NOTE,
-            pair.subject,
-            f"GPU{pair.a} and GPU{pair.b} ({a.words}) have peer access over PCIe. NVIDIA's own driver refuses it to this part: "
-            "the kernel module is a modified one.",
-            tuple(pair.at(n) for n, _ in stated),
-            remediation=(
-                Step(
-                    "Check that data arrives right: NCCL's tests compare every value",
-                    "gpudoctor bandwidth --gpus 2",
-                ),
-                Step("With the IOMMU translating or ACS redirecting, copies can be wrong", "gpudoctor check --select acs,iommu"),
-            ),
-        )
+        yield _patched(pair, a, tuple(pair.at(n) for n, _ in stated))
+
+
+def _measured(facts: FactView, vm: bool) -> Iterator[Finding]:
+    """What CUDA itself says of pairs, as p2pBandwidthLatencyTest prints it."""
+    from gpudoctor.checkers.peer_copies import granted, refusals
+
+    words = "cudaDeviceCanAccessPeer says no"
+    for pair, a, b, nvlink in refusals(facts):
+        known = replace(pair, path="NVL") if nvlink else pair
+        yield _refused(known, "p2p_unstated", words, "CUDA", a, b, vm, "", CERTAIN if pair.path == "NVL" or not nvlink else LIKELY)
+    for one, a, b in granted(facts):
+        if any(_refuses(card) for card in (a, b)):
+            yield _patched(Pair(a=a.index, b=b.index), a, (one.copy.at("access"),))
+
+
+def _patched(pair: Pair, a: Card, evidence: tuple[Evidence, ...]) -> Finding:
+    return Finding(
+        PATCHED.slug,
+        NOTE,
+        pair.subject,
+        f"GPU{pair.a} and GPU{pair.b} ({a.words}) have peer access over PCIe. NVIDIA's own driver refuses it to this part: "
+        "the kernel module is a modified one.",
+        evidence,
+        remediation=(
+            Step("Check that data arrives right: NCCL's tests compare every value", "gpudoctor bandwidth --gpus 2"),
+            Step("With the IOMMU translating or ACS redirecting, copies can be wrong", "gpudoctor check --select acs,iommu"),
+        ),
+    )
 
 
 def _unstated(pair: Pair, a: Card, b: Card, vm: bool, aside: str) -> Iterator[Finding | CannotTell]:

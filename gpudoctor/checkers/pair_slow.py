@@ -8,11 +8,23 @@ from typing import ClassVar
 from gpudoctor import pcie
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.expect.peers import FAIL, WARN, Seat, blames, kinds_of, seat_of, slow_of
-from gpudoctor.facts.bandwidth import CPU, Bandwidth, PairRate, PairRates
+from gpudoctor.facts.bandwidth import CPU, STAGED, Bandwidth, PairRate, PairRates
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.topology import NvLinks, Pairs
-from gpudoctor.model import CERTAIN, ERROR, LIKELY, WARNING, CannotTell, Cause, Evidence, Finding, Gain, Step
+from gpudoctor.model import (
+    CERTAIN,
+    ERROR,
+    LIKELY,
+    WARNING,
+    CannotTell,
+    Cause,
+    Evidence,
+    Finding,
+    Gain,
+    Step,
+    severity_rank,
+)
 
 PAIR_SLOW = Cause(
     "GD802",
@@ -22,7 +34,7 @@ PAIR_SLOW = Cause(
     "Pairs of the same part on the same kind of path must be alike: the others are the best measure there is for one of them. A ring "
     "runs at the speed of its slowest pair, so one slow pair slows the whole job. Where every pair of one GPU is slow and the rest are "
     "not, the GPU or its slot is meant. Pairs of different parts or on different paths are never compared.",
-    "gpudoctor bandwidth --pairs, nvbandwidth -t device_to_device_memcpy_read_ce, nvidia-smi topo -m",
+    "gpudoctor bandwidth --pairs, nvbandwidth -t device_to_device_memcpy_read_ce, p2pBandwidthLatencyTest; nvidia-smi topo -m",
     "Look at the links of the slow pair: NVLink states and errors, PCIe generation and lanes under load, other work on these GPUs.",
     (WARN, FAIL),
 )
@@ -44,9 +56,13 @@ class PairSlow(BaseChecker):
             yield CannotTell(PAIR_SLOW.slug, "no pair was measured alone (gpudoctor bandwidth --pairs)")
             return
         kinds = kinds_of(seats)
+        worst: dict[str, Finding] = {}  # by subject: one measured in several ways is one slow pair
         for same in kinds:
-            if len(same) > 1:
-                yield from _compare(same, facts.get(NvLinks))
+            for found in _compare(same, facts.get(NvLinks)) if len(same) > 1 else ():
+                known = worst.get(found.subject)
+                if known is None or severity_rank(found.severity) < severity_rank(known.severity):
+                    worst[found.subject] = found
+        yield from worst.values()
         if not any(len(same) > 1 for same in kinds):
             why = "their paths or parts are not in the input" if not kinds else "no two pairs of the same part and path were measured"
             yield CannotTell(PAIR_SLOW.slug, f"{len(seats)} measured pair{'s' if len(seats) > 1 else ''} cannot be compared: {why}")
@@ -80,6 +96,8 @@ def _compare(same: list[Seat], links: NvLinks | None) -> Iterator[Finding]:
     seats = {seat.key: seat for seat in same}
     slow = slow_of(same)
     for blame in blames(same):
+        if blame.gpu is None and same[0].rate.what == STAGED:
+            continue  # two GPUs behind one switch share its link to the host: slow, and no fault
         worst = min(blame.keys, key=lambda k: seats[k].rate.gbs / slow[k])
         spots = [seats[k].rate.at("gbs") for k in blame.keys]
         yield _finding(seats[worst], slow[worst], len(seats) - len(blame.keys), blame.gpu, spots, links)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpudoctor.facts.bandwidth import CPU, PairRate
+from gpudoctor.facts.bandwidth import CPU, STAGED, PairRate
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.topology import Pairs
 from gpudoctor.median import median
 from gpudoctor.model import Threshold
+from gpudoctor.parts import find
 from gpudoctor.record import KeyedRecord
 
 Key = tuple[int, int]  # two GPUs, the lower first
@@ -51,8 +52,18 @@ def seat_of(rate: PairRate, gpus: Gpus | None, pairs: Pairs | None) -> Seat:
         for gpu, given in zip(found, (rate.a_name, rate.b_name), strict=True)
     ]
     path = rate.path or _path(found, pairs)
+    if path is None and pairs is None and rate.what != STAGED and all(
+        _meshed(gpu, given) for gpu, given in zip(found, (rate.a_name, rate.b_name), strict=True)
+    ):
+        path = "NVLink"
     kind = (rate.what, *sorted(n for n in names if n), path) if path is not None and all(names) else None
     return Seat(rate=rate, kind=kind, path=path, known=(found[0], found[1]))
+
+
+def _meshed(gpu: Gpu | None, name: str | None) -> bool:
+    """On SXM boards since A100 every pair has the same links, through switches or directly; a V100 cube mesh mixes."""
+    part = find(gpu.device_id if gpu is not None else None, (gpu.name if gpu is not None else None) or name)
+    return part is not None and part.required and (part.nvlink_gen or 0) >= 3
 
 
 def _path(found: tuple[Gpu | None, ...], pairs: Pairs | None) -> str | None:

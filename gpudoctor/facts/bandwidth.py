@@ -214,6 +214,50 @@ class PairRates(Fact):
         return PairRates(tuple(rate for part in parts for rate in part.rates))
 
 
+STAGED = "copy through the host"  # `what` of a pair that has no peer access
+
+
+class PeerCopy(Entry):
+    """Copies between two GPUs as p2pBandwidthLatencyTest makes them: `on` with peer access enabled, `off` through host memory.
+
+    a < b are CUDA's numbers, which need not be nvidia-smi's. A pair counts with its slower direction.
+    """
+
+    a: int
+    b: int
+    a_bdf: str | None = None
+    b_bdf: str | None = None
+    a_name: str | None = None
+    b_name: str | None = None
+    access: bool | None = None  # cudaDeviceCanAccessPeer, both ways. False: `on` copies go through host memory too
+    on_gbs: float | None = None
+    on_read_gbs: float | None = None
+    on_both_ways_gbs: float | None = None
+    off_gbs: float | None = None
+    off_both_ways_gbs: float | None = None
+    on_latency_us: float | None = None
+    off_latency_us: float | None = None
+    on_cpu_latency_us: float | None = None
+    off_cpu_latency_us: float | None = None
+
+
+class PeerCopies(Fact):
+    """Every pair of p2pBandwidthLatencyTest, one run after the other."""
+
+    on_request: ClassVar[bool] = True
+    label: ClassVar[str] = "copies between GPUs with and without peer access"
+    hint: ClassVar[str | None] = "p2pBandwidthLatencyTest"
+
+    copies: tuple[PeerCopy, ...]
+
+    def __iter__(self) -> Iterator[PeerCopy]:
+        return iter(self.copies)
+
+    @classmethod
+    def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> PeerCopies:
+        return PeerCopies(tuple(copy for part in parts for copy in part.copies))
+
+
 class HostCopy(Entry):
     """Pinned copies between host memory and one GPU. speed_gts and width were read while they ran."""
 

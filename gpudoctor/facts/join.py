@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from gpudoctor.facts.base import Loss, merge_entry
+from gpudoctor.facts.bandwidth import PairRates, PeerCopies
+from gpudoctor.facts.base import Entry, Loss, merge_entry
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.hang import FlightRecorder
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.store import FactStore
-from gpudoctor.facts.topology import NvLinks
+from gpudoctor.facts.topology import NvLinks, Pairs
 from gpudoctor.record import replace
 
 
@@ -15,6 +16,7 @@ def join(store: FactStore) -> FactStore:
     """Complete the store in place. Pure: reads nothing but the facts."""
     _names_from_nvlink(store)
     _gpus_from_pci(store)
+    _addresses_from_measurement(store)
     _dumps_of_one_kind(store)
     return store
 
@@ -79,6 +81,33 @@ def _gpus_from_pci(store: FactStore) -> None:
         # disagreement of width or node is a checker's business.
         filled.append(merge_entry(gpu, _from_pci(device), gpu.label, lambda _: None) if device else gpu)
     store.put(gpus.with_gpus(tuple(filled)))
+
+
+def _addresses_from_measurement(store: FactStore) -> None:
+    """Measurements name GPUs by address, `topo -m` by nvidia-smi's numbers, which go by address.
+
+    So where nothing else tells which is which, and both have as many GPUs, the order does.
+    """
+    pairs, gpus = store.get(Pairs), store.get(Gpus)
+    measured = [*(store.get(PeerCopies) or ()), *(store.get(PairRates) or ())]
+    if pairs is None or not measured or any(g.bdf for g in gpus or ()):
+        return
+    names: dict[str, tuple[str | None, Entry]] = {}
+    for entry in measured:
+        for bdf, name in ((entry.a_bdf, entry.a_name), (entry.b_bdf, entry.b_name)):
+            if bdf is not None:
+                names.setdefault(bdf, (name, entry))
+    indices = sorted({i for pair in pairs for i in (pair.a, pair.b)})
+    if len(names) != len(indices) or indices != list(range(len(indices))):
+        return
+    found = [
+        Gpu(index=index, bdf=bdf, name=names[bdf][0], origin={"*": names[bdf][1].at("a")})
+        for index, bdf in enumerate(sorted(names, key=lambda a: tuple(int(n, 16) for n in a.replace(".", ":").split(":"))))
+    ]
+    if any(g.name and known.name and g.name != known.name for g in found for known in gpus or () if known.index == g.index):
+        return
+    merged = Gpus.merge([*([gpus] if gpus is not None else []), Gpus(tuple(found), complete=False)], lambda _: None)
+    store.put(replace(merged, complete=gpus.complete if gpus is not None else False))
 
 
 def _names_from_nvlink(store: FactStore) -> None:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from gpudoctor.read.formats import OUTPUTS, Format
 from gpudoctor.read.log_formats import LOGS
+from gpudoctor.read.tool_formats import TOOLS
 
-FORMATS = (*OUTPUTS, *LOGS)
+FORMATS = (*OUTPUTS, *TOOLS, *LOGS)
 
 
 class Compiled(NamedTuple):

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRun, HostCopies, HostCopy, PairRate, PairRates
+from gpudoctor.facts.bandwidth import (
+    Bandwidth,
+    BandwidthRun,
+    HostCopies,
+    HostCopy,
+    PairRate,
+    PairRates,
+    PeerCopies,
+    PeerCopy,
+)
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.kernel import KernelLog
 from gpudoctor.facts.nccl import Nccl, NcclComm
@@ -52,6 +61,9 @@ def _families(store: FactStore) -> dict[str, list[Json]]:
         out["bandwidth"] = [_bandwidth(r) for r in measured]
     if rates is not None:
         out["pair_bandwidth"] = [_pair_rate(r) for r in rates]
+    peers = store.get(PeerCopies)
+    if peers is not None:
+        out["peer_copies"] = [_peer_copy(c) for c in peers]
     if copies is not None:
         out["host_copies"] = [_host_copy(c) for c in copies]
     if log is not None:
@@ -186,6 +198,10 @@ def _bandwidth(run: BandwidthRun) -> Json:
 
 def _pair_rate(rate: PairRate) -> Json:
     return {"a": rate.a, "b": rate.b, "a_bdf": rate.a_bdf, "b_bdf": rate.b_bdf, "what": rate.what, "gbs": rate.gbs}
+
+
+def _peer_copy(copy: PeerCopy) -> Json:
+    return {name: getattr(copy, name) for name in copy._fields if name not in ("origin", "a_name", "b_name")}
 
 
 def _host_copy(copy: HostCopy) -> Json:
