@@ -78,6 +78,18 @@ def could_be_gpu(device: PciDevice) -> bool:
     return device.is_gpu or (device.bdf is None and device.class_code is None and device.driver == "nvidia")
 
 
+def unnamed(facts: FactView) -> tuple[PciDevice, ...]:
+    """Devices of an excerpt that does not say what they are, and that may be GPUs: ports and bridges say so themselves."""
+    gpus = facts.get(Gpus)
+    known = {g.bdf for g in gpus or ()} - {None}
+    return tuple(
+        d
+        for d in facts.get(PciTree) or ()
+        if d.class_code is None and d.name is None and not could_be_gpu(d)
+        and d.port_type in (None, "endpoint") and d.link_up is not False and not (known and d.bdf is not None)
+    )  # fmt: skip
+
+
 def gpu_links(facts: FactView) -> Iterator[GpuLink]:
     """Every GPU's link. The caller declares Gpus, PciTree and Platform under `wants` or `any_of`.
 

@@ -17,11 +17,12 @@ from gpudoctor.checkers.gpu_links import (
     no_gpu,
     port_name,
     seen,
+    unnamed,
 )
 from gpudoctor.checkers.pcie_slot import NARROW
 from gpudoctor.checkers.traffic import between_gpus, carries
 from gpudoctor.facts.gpu import Gpus
-from gpudoctor.facts.pci import PciTree
+from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import Pairs
@@ -69,8 +70,12 @@ class PcieWidth(BaseChecker):
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         yield from no_gpu("pcie-width", facts)
+        yield from _unnamed_width(facts)
         for link in gpu_links(facts):
             now, card, port = link.now("width"), link.card_max("width"), link.port_max("width")
+            if now is not None and card is None and link.card is not None and link.card.narrowed and not hidden(link, facts):
+                yield _narrowed(link, now, between_gpus(link.gpu, facts))
+                continue
             if now is None or card is None:
                 what = "its trained width" if now is None else "how many lanes the card has"
                 yield CannotTell("pcie-width", f"{what} is not in the input", link.subject)
@@ -86,6 +91,58 @@ class PcieWidth(BaseChecker):
                 )
                 continue
             yield _width_finding(link, now, card, port, limit, between_gpus(link.gpu, facts))
+
+
+_NAMELESS = "Whether a GPU is among them, the input does not say: the lines with address and name are missing."
+
+
+def _unnamed_width(facts: FactView) -> Iterator[Finding]:
+    """Links of a filtered lspci (`grep LnkSta`), whose devices nobody names: one note for all."""
+    low = [d for d in unnamed(facts) if d.narrowed or d.width and d.max_width and d.width < d.max_width]
+    if low:
+        said = dict.fromkeys(f"x{d.width}{f' of x{d.max_width}' if d.max_width else ''}" for d in low)
+        what = f"{len(low)} PCIe link{'s' if len(low) > 1 else ''} trained with fewer lanes than the device has"
+        yield _of_nameless("pcie-width", low, f"{what} ({', '.join(said)}). {_NAMELESS}", "width")
+
+
+def _unnamed_speed(facts: FactView) -> Iterator[Finding]:
+    low = [d for d in unnamed(facts) if d.speed_gts and d.max_speed_gts and d.speed_gts < d.max_speed_gts]
+    if low:
+        said = dict.fromkeys(f"{d.speed_gts:g} of {d.max_speed_gts:g} GT/s" for d in low)
+        what = f"{len(low)} PCIe link{'s were' if len(low) > 1 else ' was'} slower than the device can when read"
+        idle = "Idle GPUs lower the rate to save power, so this is no fault by itself."
+        yield _of_nameless("pcie-speed", low, f"{what} ({', '.join(said)}). {idle} {_NAMELESS}", "speed_gts")
+
+
+def _of_nameless(slug: str, low: list[PciDevice], message: str, field: str) -> Finding:
+    bdf = low[0].bdf if len(low) == 1 else None
+    command = f"sudo lspci -vv -s {bdf or 'GPU_BDF'} | grep -E '^[0-9a-f]|LnkCap:|LnkSta:'"
+    return Finding(
+        slug,
+        NOTE,
+        f"pci:{bdf}" if bdf else "host",
+        message,
+        tuple(dict.fromkeys(d.at(field) for d in low)),
+        POSSIBLE,
+        remediation=(Step("Read it again with the device's name, while the GPU works.", command),),
+    )
+
+
+def _narrowed(link: GpuLink, now: Reading, carrying: bool | None) -> Finding:
+    """Of `lspci | grep LnkSta` only lspci's own word is there."""
+    width = int(now.value)
+    laptop = is_laptop(link.gpu.name, link.card.name if link.card else None)
+    return Finding(
+        "pcie-width",
+        NOTE if laptop else ERROR if carrying and width <= NARROW.value else WARNING,
+        link.subject,
+        f"{link.label}: the PCIe link trained x{width}, and lspci calls that downgraded: the card has more lanes (how many, and what "
+        f"the port has, is not in the input; a slot with fewer lanes would look the same). Here {carries(carrying)}.",
+        (now.evidence,),
+        POSSIBLE,
+        None,
+        _width_steps(link, None),
+    )
 
 
 def _width_finding(
@@ -115,8 +172,9 @@ def _width_finding(
     )
 
 
-def _width_steps(link: GpuLink, limit: int) -> tuple[Step, ...]:
-    verify = f"cat /sys/bus/pci/devices/{link.bdf}/current_link_width   (wants {limit})"
+def _width_steps(link: GpuLink, limit: int | None) -> tuple[Step, ...]:
+    wanted = f"   (wants {limit})" if limit is not None else ""
+    verify = f"cat /sys/bus/pci/devices/{link.bdf}/current_link_width{wanted}"
     return (
         Step("Read what both ends allow and have trained.", look_command(link)),
         Step("Power off, reseat the card and its power plugs, clean the contacts.", None, "hardware", verify),
@@ -136,6 +194,7 @@ class PcieSpeed(BaseChecker):
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         yield from no_gpu("pcie-speed", facts)
+        yield from _unnamed_speed(facts)
         for link in gpu_links(facts):
             now, limit = link.now("speed_gts"), best_speed(link)
             samples = [s for s in link.gpu.samples or () if s.speed_gts is not None]

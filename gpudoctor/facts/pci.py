@@ -28,6 +28,7 @@ class PciDevice(Entry):
     speed_gts: float | None = None
     max_speed_gts: float | None = None
     width: int | None = None
+    narrowed: bool | None = None  # lspci calls the width "downgraded": fewer lanes than the device itself has
     max_width: int | None = None
     link_up: bool | None = None  # False: DLActive- or no card present; speed and width then mean nothing
     aspm_supported: tuple[str, ...] | None = None  # ("L0s", "L1")

@@ -12,11 +12,12 @@ from gpudoctor import bdf
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.parsers.lspci_block import HANDLERS, Block
-from gpudoctor.parsers.lspci_head import head_of
+from gpudoctor.parsers.lspci_head import bare_address, head_of
 from gpudoctor.pattern import lazy
 from gpudoctor.read.section import Line, Section
 
 _QUOTED = lazy(r"\b(LnkSta|LnkCap2?|LnkCtl|ACSC(?:tl|ap)):\s*(.*)$")
+_ADDRESS = lazy(r":[0-9a-fA-F]{2}\.[0-7](?:\s|[:=#*>-]|$)")
 _TERMINAL = 70  # columns from which a line may have been broken by a terminal of 80
 # `lspci -vvv -s 41:00.0 | grep LnkSta`: the device whose lines these are. Of a slot's functions the first is printed first.
 _ASKED = lazy(rf"\blspci\b[^|;&>]{{0,80}}?\s-[A-Za-z]*s\s{{0,4}}[\"']?({bdf.PATTERN})(?![\w:.])")
@@ -45,6 +46,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
 def _blocks(section: Section) -> list[Block]:
     blocks: list[Block] = []
     current: Block | None = None
+    above: tuple[str, Line] | None = None  # an address alone on the line above
     for line in _unwrapped(section):
         text = line.text
         words = text.split(None, 1)
@@ -59,16 +61,24 @@ def _blocks(section: Section) -> list[Block]:
             if not quoted:
                 continue
             word, rest = quoted[1] + ":", quoted[2]
-        elif ":" in word and word[0] in "0123456789abcdefABCDEF":
+        elif _ADDRESS.search(text):
             head = head_of(line)
             if head is not None:
                 if current is not None:
                     current.closed = True
                 blocks.append(current := Block(head, line))
+                above = None
+            else:
+                address = bare_address(line)
+                above = (address, line) if address is not None else None
             continue
         else:
             continue
-        if current is None or not current.takes(word):
+        if above is not None:
+            blocks.append(current := Block(None, None))
+            current.values["bdf"], current.at["bdf"] = above
+            above = None
+        elif current is None or not current.takes(word):
             blocks.append(current := Block(None, None))
         current.feed(word, rest, line)
     return blocks
@@ -94,6 +104,7 @@ def _unwrapped(section: Section) -> Iterator[Line]:
             and len(held.text.expandtabs()) >= _TERMINAL
             and not _KEYWORD.match(text)
             and head_of(line) is None
+            and bare_address(line) is None
         ):
             held = Line(held.number, held.text + text, line.cut)
             continue

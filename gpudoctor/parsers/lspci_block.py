@@ -17,6 +17,7 @@ from gpudoctor.read.section import Line, Section
 
 _SPEED = lazy(r"Speed (\d+(?:\.\d+)?) ?GT/s")
 _WIDTH = lazy(r"Width x(\d+)(?=(.?))")
+_NARROWED = lazy(r"Width x[1-9]\d? ?\(downgraded\)")
 _ASPM_CAP = lazy(r"ASPM (not supported|L0s L1|L0s|L1)(?=([,;]?))")
 _ASPM_CTL = lazy(r"ASPM (Disabled|L0s L1 Enabled|L0s Enabled|L1 Enabled)")
 # `2.5-16GT/s` (lspci 3.6 and later) or `2.5GT/s, 5GT/s, 8GT/s` (before).
@@ -134,6 +135,8 @@ class Block:
             self._set("speed_gts", float(speed[1]), line)
         if width:
             self._set("width", width, line)
+            if _NARROWED.search(rest):
+                self._set("narrowed", True, line)
         elif width == 0:
             self._set("link_up", False, line)  # no lane at all
         self._take_flags(rest, line)

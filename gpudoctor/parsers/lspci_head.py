@@ -10,7 +10,10 @@ from gpudoctor.read.section import Line
 from gpudoctor.record import KeyedRecord
 
 _LONGEST = 400  # characters of an address line that are looked at; real ones end before 200
-_HEAD = lazy(r"^\s*((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]) (\S.*)$")
+# What scripts print before an address: `Card: `, `GPU 0: `, `=== `.
+_LABEL = r"^\s*(?:[A-Za-z][\w -]{0,24}?[:=]\s{1,4}|[=#*>-]{1,40}\s{0,4})?"
+_HEAD = lazy(rf"{_LABEL}((?:[0-9a-fA-F]{{4,8}}:)?[0-9a-fA-F]{{2}}:[0-9a-fA-F]{{2}}\.[0-7]) (\S.*)$")
+_BARE = lazy(rf"{_LABEL}((?:[0-9a-fA-F]{{4,8}}:)?[0-9a-fA-F]{{2}}:[0-9a-fA-F]{{2}}\.[0-7])\s{{0,4}}[:=#*>-]{{0,40}}\s*$")
 _NUMERIC = lazy(r"^([0-9a-f]{4}): ([0-9a-f]{4}:[0-9a-f]{4})(?![0-9a-f])")  # lspci -n
 _CLASSED = lazy(r"^([^:\[\]]{2,60}?)(?: \[([0-9a-f]{4})\])?: (.*)$")
 _MACHINE = lazy(r'^"([^"]*)" "([^"]*)" "([^"]*)"(.*)$')  # lspci -mm
@@ -110,6 +113,12 @@ def head_of(line: Line) -> Head | None:
             return Head(bdf=address, values=values, dead="(rev ff)" in rest)
     # A stranger: an address in front of other words (a log line, prose) is no device.
     return Head(bdf=address, values=values) if line.cut else None
+
+
+def bare_address(line: Line) -> str | None:
+    """The address of a line that holds nothing else: a script prints it above what it filters."""
+    found = None if line.cut else _BARE.match(line.text)
+    return bdf.normalise(found[1]) if found else None
 
 
 def _numeric(rest: str, cut: bool) -> dict[str, Any] | None:

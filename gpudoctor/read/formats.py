@@ -48,8 +48,13 @@ _LINK_VALUE = r"(?:\d+(?:\.\d+)? ?GB/s|<|[Ii]nactive|Sleep|Remote Device|[0-9A-F
 _ENV_NAMES = r"(?:NCCL_[A-Z0-9_]+|TORCH_NCCL_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|NVIDIA_VISIBLE_DEVICES)"
 _COLUMN = r"[a-z][a-z0-9_.]*(?: \[[^\],]{1,12}\])?"
 
+# What scripts print before an address: `Card: `, `GPU 0: `, `=== `.
+_PCI_LABEL = r"^\s*(?:[A-Za-z][\w -]{0,24}?[:=]\s{1,4}|[=#*>-]{1,40}\s{0,4})?"
+_PCI_AT = r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 # An address and what lspci prints behind it: `3D controller: …`, `"3D controller" …` (-mm), `0302: 10de:2335` (-n).
-_PCI_HEAD = r"^\s*(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] (?:\"|[A-Z][^|]{3}|3D |[0-9a-f]{4}: [0-9a-f]{4}:)"
+_PCI_HEAD = rf"{_PCI_LABEL}{_PCI_AT} (?:\"|[A-Z][^|]{{3}}|3D |[0-9a-f]{{4}}: [0-9a-f]{{4}}:)"
+# An address alone, which a script prints above the lines that it filters.
+_PCI_BARE = rf"{_PCI_LABEL}{_PCI_AT}\s{{0,4}}[:=#*>-]{{0,40}}\s*$"
 # Lines of a device's block from which an excerpt without its address line may begin.
 _PCI_TELLING = r"^\s*(?:Capabilities: \[\w+\] Express \(v|Kernel driver in use: |Region \d: |IOMMU group: \d|Subsystem: )"
 # Lines of a block whose indentation was lost.
@@ -186,11 +191,15 @@ OUTPUTS: tuple[Format, ...] = (
         (
             "LnkSta", "LnkCap", "LnkCtl", "ACSCtl", "] Express (v", "Kernel driver in use: ", "IOMMU group: ", "Subsystem: ",
         ),
-        rf"{_PCI_HEAD}|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|{_PCI_TELLING}",
+        rf"{_PCI_HEAD}|{_PCI_BARE}|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|{_PCI_TELLING}",
         # Indented lines belong, but not those that other outputs indent too (topology headers, NVLink rows, tables, logs).
-        rf"{_PCI_HEAD}|^\s+(?!GPU\d|GPU \d|NIC\d|Link \d|[|+<]|\d+\s+\d+\s|\[ *\d+\.\d|\[\w{3} \w{3} )\S|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|^\^+|{_PCI_WORDS}",
+        rf"{_PCI_HEAD}|{_PCI_BARE}|^\s+(?!GPU\d|GPU \d|NIC\d|Link \d|[|+<]|\d+\s+\d+\s|\[ *\d+\.\d|\[\w{3} \w{3} )\S|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|^\^+|{_PCI_WORDS}",
         strangers=3,  # a name or a list that a mailer broke
-        hints=(r":[0-9a-f]{2}\.[0-7] (?:\"|[A-Z3]|[0-9a-f]{4}: )", r"Region \d: "),
+        hints=(
+            r":[0-9a-f]{2}\.[0-7] (?:\"|[A-Z3]|[0-9a-f]{4}: )",
+            r":[0-9a-f]{2}\.[0-7](?=[ :=#*>-]{0,40}(?:[\r\n]|\Z))",
+            r"Region \d: ",
+        ),
     ),
     # Tags, the end of a comment and wrapped attributes belong.
     Format("topo-xml", ("<system version",), r"<system version=", r'^\s*<|-->|^\s*\w+="', strangers=20, until=r"</system>"),

@@ -340,3 +340,43 @@ def test_a_mail_breaks_names_and_lists() -> None:
         ">                 LnkSta: Speed 16GT/s (ok), Width x8 (downgraded)\n"
     )
     assert (device.bdf, device.is_gpu, device.width, device.max_width) == ("0000:41:00.0", True, 8, 16)
+
+
+@pytest.mark.parametrize("label", ["Card: ", "GPU 1: ", "=== ", "--- ", ""])
+def test_a_scripts_word_before_an_address_line(label: str) -> None:
+    text = f"""{label}41:00.0 VGA compatible controller: NVIDIA Corporation GA102 [GeForce RTX 3090] (rev a1)
+\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM L1, Exit Latency L1 <64us
+\t\tLnkSta:\tSpeed 16GT/s (ok), Width x8 (downgraded)
+{label}42:00.0 VGA compatible controller: NVIDIA Corporation GA102 [GeForce RTX 3090] (rev a1)
+\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM L1, Exit Latency L1 <64us
+\t\tLnkSta:\tSpeed 16GT/s (ok), Width x16 (ok)
+"""
+    assert [(d.bdf, d.is_gpu, d.width, d.max_width) for d in read(text)] == [
+        ("0000:41:00.0", True, 8, 16),
+        ("0000:42:00.0", True, 16, 16),
+    ]
+
+
+@pytest.mark.parametrize("bare", ["{}", "{}:", "== {} ==", "Device: {}", "    {}"])
+def test_an_address_alone_above_the_lines_of_its_device(bare: str) -> None:
+    text = "".join(
+        f"{bare.format(bdf)}\n                LnkCap: Port #0, Speed 16GT/s, Width x16, ASPM L1, Exit Latency L1 <64us\n"
+        f"                LnkSta: Speed 16GT/s (ok), Width x{width}\n"
+        for bdf, width in (("31:00.0", 8), ("0000:4b:00.0", 16))
+    )
+    assert [(d.bdf, d.width) for d in read(text)] == [("0000:31:00.0", 8), ("0000:4b:00.0", 16)]
+
+
+def test_an_address_in_a_sentence_is_not_the_next_devices() -> None:
+    text = "The port above 40:01.1 is fine.\n\t\tLnkSta:\tSpeed 16GT/s (ok), Width x16 (ok)\n"
+    assert one(text).bdf is None
+
+
+def test_addresses_alone_are_no_devices() -> None:
+    assert read("41:00.0\n42:00.0\n\nand that is all\n") == []
+
+
+def test_lspcis_word_that_a_link_is_narrower_than_the_device() -> None:
+    assert one("\t\tLnkSta:\tSpeed 2.5GT/s (downgraded), Width x4 (downgraded)\n").narrowed is True
+    for state in ("Speed 2.5GT/s (downgraded), Width x16 (ok)", "Speed 8GT/s, Width x4", "Speed 2.5GT/s (downgraded), Width x0 (downgraded)"):
+        assert all(d.narrowed is None for d in read(f"\t\tLnkSta:\t{state}\n\t\tLnkCtl:\tASPM Disabled\n"))

@@ -165,3 +165,40 @@ def test_a_laptop_may_wire_fewer_lanes() -> None:
     gpu = Gpu(index=0, bdf="0000:01:00.0", name="NVIDIA GeForce RTX 3050 Laptop GPU", width=8, max_width=16, origin=HERE)
     (found,) = findings(PcieWidth(), Gpus((gpu,), complete=True)).values()
     assert (found.severity, found.confidence) == ("note", "possible") and "laptop" in found.message
+
+
+def nameless(**values: object) -> PciDevice:
+    return PciDevice(**values, origin=HERE)  # type: ignore[arg-type]
+
+
+def test_of_a_filtered_listing_only_lspcis_word_tells() -> None:
+    gpu = {"bdf": "0000:41:00.0", "class_code": "030000", "device_id": "10de:2204", "width": 4}
+    found = findings(PcieWidth(), PciTree((nameless(**gpu, narrowed=True),)))["pcie-width", "gpu:0000:41:00.0"]
+    assert (found.severity, found.confidence, found.gain) == ("warning", "possible", None)
+    assert "x4" in found.message
+    assert findings(PcieWidth(), PciTree((nameless(**gpu),))) == {}
+    laptop = nameless(**gpu, narrowed=True, name="NVIDIA Corporation GA107M [GeForce RTX 3050 Mobile]")
+    assert findings(PcieWidth(), PciTree((laptop,)))["pcie-width", "gpu:0000:41:00.0"].severity == "note"
+
+
+def test_links_that_nobody_names_make_one_note() -> None:
+    low = nameless(width=8, max_width=16, speed_gts=2.5, max_speed_gts=16.0)
+    whole = nameless(width=16, max_width=16, speed_gts=16.0, max_speed_gts=16.0)
+    for checker, slug in ((PcieWidth(), "pcie-width"), (PcieSpeed(), "pcie-speed")):
+        found = findings(checker, PciTree((low, whole, low)))
+        assert {(key, f.severity, f.confidence) for key, f in found.items()} == {((slug, "host"), "note", "possible")}
+        assert "2 PCIe links" in found[slug, "host"].message
+        assert findings(checker, PciTree((whole,))) == {}
+
+
+def test_ports_drives_and_devices_beside_known_gpus_are_not_spoken_of() -> None:
+    low = {"width": 1, "max_width": 16, "speed_gts": 2.5, "max_speed_gts": 16.0}
+    others = (
+        nameless(**low, port_type="root"),
+        nameless(**low, link_up=False),
+        nameless(**low, bdf="0000:01:00.0", class_code="010802"),
+    )
+    beside = Gpus((Gpu(index=0, bdf="0000:41:00.0", width=16, max_width=16, speed_gts=16.0, max_speed_gts=16.0, origin=HERE),), True)
+    for checker in (PcieWidth(), PcieSpeed()):
+        assert findings(checker, PciTree(others)) == {}
+        assert findings(checker, PciTree((nameless(**low, bdf="0000:01:00.0"),)), beside) == {}

@@ -146,3 +146,8 @@ def test_labels():
     assert label_of("3:") == ("3", "")
     assert label_of("0000:41:00.0 VGA") is None
     assert label_of("no label") is None
+
+
+def test_a_scripts_word_for_a_device_is_no_hosts_label() -> None:
+    assert label_of("Card: 01:00.0 VGA") is None and label_of("GPU: 01:00.0 VGA") is None
+    assert label_of("gpu01: GPU0\tGPU1") == ("gpu01", "GPU0\tGPU1")
