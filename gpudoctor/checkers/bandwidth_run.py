@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
+from gpudoctor.checkers.nccl_failure import NcclFailure
 from gpudoctor.checkers.visibility import GPU_NOT_VISIBLE
 from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRun, Failure
 from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactView
 from gpudoctor.model import CERTAIN, ERROR, CannotTell, Cause, Evidence, Finding, Step
 
@@ -44,10 +46,11 @@ class BandwidthRunState(BaseChecker):
 
     name: ClassVar[str] = "bandwidth-run"
     needs = (Bandwidth,)
-    wants = (Gpus,)
-    causes = (WRONG_RESULTS, BANDWIDTH_FAILED, GPU_NOT_VISIBLE)
+    wants = (Gpus, Nccl)
+    causes = (WRONG_RESULTS, BANDWIDTH_FAILED, *NcclFailure.causes)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
+        nccl = facts.get(Nccl) or Nccl()
         for run in facts[Bandwidth]:
             if run.wrong:
                 yield _wrong(run)
@@ -59,10 +62,17 @@ class BandwidthRunState(BaseChecker):
             told = [f for f in run.failures if f.kind not in _OF_ITSELF or not run.completed]
             if told or run.exit_status and not run.completed:
                 yield _failed(run, told)
+            if told and short is None and not any(m.slug for m in nccl.messages):
+                from gpudoctor.checkers.bandwidth_causes import cause
+
+                named = cause(run, told)
+                if named is not None:
+                    yield named
 
 
 def _who(run: BandwidthRun) -> str:
-    return run.program or run.collective or "the run"
+    """At the beginning of a sentence."""
+    return run.program or run.collective or "The run"
 
 
 def _subject(run: BandwidthRun) -> str:

@@ -3,7 +3,7 @@
     size  count  type [redop [root]]  time algbw busbw wrong  time algbw busbw wrong  [#iters] [date time]
 
 Before nccl-tests 2.13 redop and root stood there only where they mattered and the fourth figure was the largest deviation
-(`error`, as 2e-07); since then it is the number of wrong elements, `N/A` where results were not compared. `-I` adds four
+(`error`, as 2e-07; in 2017 and 2018 `res`, with times in milliseconds); since then it is the number of wrong elements, `N/A` where results were not compared. `-I` adds four
 columns to each half. Widths vary, so a row is read by its words, held against the header where there is one.
 """
 
@@ -28,17 +28,18 @@ class Layout:
     """Which columns the header promises."""
 
     def __init__(self, words: list[str]) -> None:
-        self.redop = "redop" in words
+        self.redop = "redop" in words or "op" in words
         self.root = "root" in words
         self.half = 8 if "i_min" in words else 4
         self.iters = "#iters" in words
-        self.deviation = "error" in words
+        self.deviation = "error" in words or "res" in words
+        self.unit = 1e3 if "res" in words else 1.0  # microseconds in the unit of time
 
 
 def header(text: str) -> Layout | None:
     """`#  size  count  type … time algbw busbw #wrong …`"""
     words = text.replace("#", " #").replace("# ", " ").split()
-    if "size" in words[:2] and words.count("algbw") == 2 and words.count("busbw") == 2:
+    if ("size" in words[:2] or words[:2] == ["bytes", "N"]) and words.count("algbw") == 2 and words.count("busbw") == 2:
         return Layout(words)
     return None
 
@@ -71,18 +72,19 @@ def read(line: Line, layout: Layout | None) -> BandwidthRow | None:
     if first is None or second is None:
         return None
     size = int(words[0])
+    unit = layout.unit if layout is not None else 1.0
     if layout is None and not all(_plausible(size, time, rate) for time, rate, *_ in (first, second)):
         return None
     return BandwidthRow(
         size=size,
         type=words[2],
         redop=redop,
-        time_out_us=first[0],
+        time_out_us=first[0] * unit if first[0] is not None else None,
         algbw_out_gbs=first[1],
         busbw_out_gbs=first[2],
         wrong_out=first[3],
         error_out=first[4],
-        time_in_us=second[0],
+        time_in_us=second[0] * unit if second[0] is not None else None,
         algbw_in_gbs=second[1],
         busbw_in_gbs=second[2],
         wrong_in=second[3],

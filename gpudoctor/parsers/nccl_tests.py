@@ -34,6 +34,7 @@ _BOUNDS = re.compile(r"(?:#|^)\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)"
 _AVERAGE = re.compile(r"(?:#|^)\s*Avg bus bandwidth\s*:\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?|-?nan|-?inf)(?:\s+(OK|FAILED))?(?P<end>\s*)")
 _GPUS = re.compile(r"Invalid number of GPUs:\s*(\d+) requested but only (\d+) (?:were|was) found")
 _FAILED = re.compile(r"Test (NCCL|CUDA) failure\s+(\S+?:\d+)\s*'?([^']*)'?|(Test failure)\s+\S+?:\d+|(Test timeout) (?:\(\d+s\) )?\S+?:\d+")
+_NAMING = ("gpus", "cuda", "nccl", "timeout")  # kinds of failures that name a call
 _EXITED = re.compile(r"mpirun noticed that process|non-zero exit (?:code|status)|srun: error: .*(?:[Ee]xit|Kill|[Ss]egm|Abort|Bus error)")
 _STATUS = re.compile(r"(?:exit code|exit status|[Ee]xited on signal)\s*:?\s*(\d+)(?=\D)")
 
@@ -240,6 +241,9 @@ def _failure(runs: list[_Run], line: Line, text: str) -> None:
     else:
         return
     run = runs[-1] if runs else _begin(runs, line, _END)
+    # The first line that names a call is the place to look at; "Test failure" above it may be another process's.
+    if failure.kind in _NAMING and not any(f.kind in _NAMING for f in run.failures):
+        run.origin["failures"] = line
     run.failures.append(failure)
     run.origin.setdefault("failures", line)
 

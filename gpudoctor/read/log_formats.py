@@ -18,7 +18,7 @@ LOGS: tuple[Format, ...] = (
             "mpirun noticed that process", "non-zero exit", "srun: error: ",
         ),
         # A page that takes `#` for a heading loses it.
-        rf"^\s*(?:#\s*)?(?:nThread\s+\d|Using devices\s*$|Out of bounds values\s*:|Avg bus bandwidth\s*:|Rank\s+\d+\s.*Pid|size\s+count\s)"
+        rf"^\s*(?:#\s*)?(?:nThread\s+\d|Using devices\s*$|Out of bounds values\s*:|Avg bus bandwidth\s*:|Rank\s+\d+\s.*Pid|size\s+count\s|bytes\s+N\s+type\s)"
         r"|^\s*#\s*(?:Collective test (?:starting|concluded)|nccl-tests version|Using devices)"
         rf"|^\s*\d+\s+\d+\s+{_NCCL_TYPE}\s+\S|(?:^|[\s/]){_NCCL_PERF}\s+-|Test (?:(?:NCCL|CUDA) )?failure \S+:\d|Test timeout (?:\(\d+s\) )?\S+:\d|Invalid number of GPUs: \d"
         # The second line of mpirun's sentence, which it breaks itself.

@@ -19,6 +19,7 @@ from gpudoctor.facts.bandwidth import (
     PairRates,
 )
 from gpudoctor.facts.gpu import Gpu, Gpus
+from gpudoctor.facts.nccl import Nccl, NcclMessage
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.topology import Pair, Pairs
 from gpudoctor.model import CannotTell, Finding
@@ -150,6 +151,33 @@ def test_fewer_gpus_than_asked_for():
     assert "asked for 3" in said["gpu-not-visible", "host"].message and "lists 4" in said["gpu-not-visible", "host"].message
     (root,) = diagnose(said.values())
     assert root.finding.slug == "gpu-not-visible" and [f.slug for f in root.explains] == ["bandwidth-failed"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "slug", "confidence"),
+    [
+        ("cuda", "invalid device ordinal", "gpu-not-visible", "likely"),
+        ("cuda", "system not yet initialized", "fabric", "likely"),
+        ("cuda", "out of memory", "cuda-error", "likely"),
+        ("nccl", "unhandled cuda error (run with NCCL_DEBUG=INFO for details) / ", "cuda-error", "possible"),
+        ("nccl", "unhandled system error / Error while creating shared memory segment /dev/shm/nccl-a (size 64)", "shm", "likely"),
+    ],
+)
+def test_an_error_line_that_names_the_cause(kind, words, slug, confidence):
+    failed = run(0.0, rows=(), completed=False, failures=(Failure(kind="test", text="Test failure common.cu:915"), Failure(kind=kind, text=f"a: Test {kind.upper()} failure common.cu:941 '{words}'")))
+    found = state(failed)
+    assert {k: f.confidence for k, f in found.items()} == {(slug, "host"): confidence, ("bandwidth-failed", "host"): "certain"}
+    (root,) = diagnose(found.values())
+    assert root.finding.slug == slug
+    # NCCL's own log says it better.
+    message = NcclMessage(family="shm-full", slug="shm", tier=0, text="x", source="t", line=1, level="WARN", origin=HERE)
+    assert set(state(failed, facts=(Nccl(messages=(message,)),))) == {("bandwidth-failed", "host")}
+
+
+@pytest.mark.parametrize("words", ["internal error - please report this issue to the NCCL developers / ", "unhandled system error / ", "invalid usage"])
+def test_a_result_alone_names_no_cause(words):
+    failed = run(0.0, rows=(), completed=False, failures=(Failure(kind="nccl", text=f"a: Test NCCL failure common.cu:941 '{words}'"),))
+    assert set(state(failed)) == {("bandwidth-failed", "host")}
 
 
 # --- pair-slow

@@ -279,3 +279,21 @@ def test_the_level_is_that_of_the_large_sizes_however_wide_the_steps_are() -> No
 
     assert level((MIB, 34.8), (GIB, 28.2)) == 28.2
     assert level((16 * MIB, 30.0), (64 * MIB, 31.0), (256 * MIB, 31.5), (GIB, 31.4)) == 31.4
+
+
+def test_a_table_of_2018_counts_in_milliseconds() -> None:
+    text = (
+        "nThread 1 nGpus 4 minBytes 1048576 maxBytes 33554432 step: 2(factor) warmup iters: 5 iters: 20 validation: 1 \n"
+        "#      bytes             N    type      op     time  algbw  busbw      res     time  algbw  busbw      res\n"
+        "     1048576        262144   float     sum    0.630   1.66   2.50    1e+01    0.643   1.63   2.45    0e+00\n"
+        "    33554432       8388608   float     sum    3.356  10.00  15.00    1e-06    3.356  10.00  15.00    1e-06\n"
+        " Out of bounds values : 12 FAILED\n Avg bus bandwidth    : 8.7375\n"
+    )
+    run = only(text)
+    assert [(r.size, r.time_out_us, r.busbw_out_gbs, r.error_out, r.wrong_out) for r in run.rows] == [(1048576, 630.0, 2.5, 10.0, None), (33554432, 3356.0, 15.0, 1e-6, None)]
+    assert (run.wrong, run.plateau_busbw_gbs, run.average_busbw_gbs, run.nranks) == (True, 15.0, 8.7375, 4)
+
+
+def test_the_place_of_a_failure_is_the_line_that_names_a_call() -> None:
+    run = only(" .. node3 pid 71: Test failure common.cu:915\nnode1: Test CUDA failure common.cu:941 'invalid device ordinal'\n .. node1 pid 70: Test failure common.cu:915\n")
+    assert run.at("failures").where == "line 2"
