@@ -37,7 +37,7 @@ class CollectiveTimeout(BaseChecker):
         if watchdog is None:
             return
         said: list[Finding | CannotTell] = [
-            *deaths(watchdog, frozenset(r for h in found for r in h.waiting), bool(found)),
+            *deaths(watchdog, frozenset(r for h in found for r in h.waiting), bool(found), nccl),
             *unfinished_start(watchdog),
             *differing(watchdog),
         ]

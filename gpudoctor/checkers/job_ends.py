@@ -9,7 +9,7 @@ from gpudoctor.checkers.nccl_causes import CUDA_ERROR, NETWORK_ERROR, PEER_DIED
 from gpudoctor.facts.hang import Death, RankWork, Watchdog
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import short
-from gpudoctor.hang import listing, world_of
+from gpudoctor.hang import error_slug, listing, world_of
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, CannotTell, Finding, Step
 from gpudoctor.nccl_messages import classify
 
@@ -19,21 +19,58 @@ _ABORT, _KILL, _TERMINATE = 6, 9, 15
 _SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 
 
-def deaths(watchdog: Watchdog, victims: frozenset[int], hung: bool) -> Iterator[Finding]:
+def deaths(watchdog: Watchdog, victims: frozenset[int], hung: bool, nccl: Nccl | None) -> Iterator[Finding]:
     """What the launcher saw end. SIGABRT and SIGTERM are how a watchdog and a launcher stop the others, and a rank that
     waited ends because it waited."""
-    others = [d for d in watchdog.deaths if d.rank is not None and d.rank not in victims]
+    others = [d for d in watchdog.deaths if d.rank is not None and d.rank not in victims and not d.after]
     # Half a minute after one process failed, the launcher kills those that hang in a collective with it.
     after = any(d.first and d.rank is not None and d.exitcode > 0 for d in watchdog.deaths)
     killed = [d for d in others if -d.exitcode in _SIGNALS]
-    first = [d for d in others if d.first and (hung or killed) and d.exitcode not in (-_ABORT, -_TERMINATE)]
+    ended = killed or any(d.after for d in watchdog.deaths)
+    first = [d for d in others if d.first and (hung or ended) and d.exitcode not in (-_ABORT, -_TERMINATE)]
     killed = [d for d in killed if not (after and d.exitcode == -_KILL)]
-    told: set[int] = set()
+    chosen: dict[int | None, Death] = {}
     for death in first or killed:
-        if death.rank is None or death.rank in told or len(told) >= MAX_SUBJECTS:
-            continue
-        told.add(death.rank)
-        yield _dead(death, death.rank)
+        chosen.setdefault(death.rank, death)
+    places = _places(nccl)
+    ranks = all(_is_rank(d, places) for d in chosen.values())
+    if len(chosen) > MAX_SUBJECTS or not ranks:
+        yield _many([*chosen.values()], ranks)
+    else:
+        yield from (_dead(death, rank) for rank, death in chosen.items())
+
+
+def _places(nccl: Nccl | None) -> dict[int, set[str]]:
+    """The hosts of each rank in NCCL's log."""
+    out: dict[int, set[str]] = {}
+    for comm in nccl or ():
+        if comm.nranks == world_of(nccl, None):
+            for number, proc, _ in comm.members():
+                if proc.host is not None:
+                    out.setdefault(number, set()).add(short(proc.host))
+    return out
+
+
+def _is_rank(death: Death, places: dict[int, set[str]]) -> bool:
+    """srun counts its tasks: where each of them starts the ranks of a node, task 1 is not rank 1, nor where rank 1 is."""
+    hosts = places.get(death.rank if death.rank is not None else -1)
+    return not hosts or death.host is None or "[" in death.host or short(death.host) in hosts
+
+
+def _many(gone: list[Death], ranks: bool) -> Finding:
+    """Too many to tell one by one, or tasks of a launcher that are no ranks."""
+    numbers = [d.rank for d in gone if d.rank is not None]
+    what = ("rank" if ranks else "task") + ("s" if len(numbers) > 1 else "")
+    hosts = list(dict.fromkeys(d.host for d in gone if d.host is not None))
+    where = f" on {', '.join(hosts[:MAX_SUBJECTS])}{f' and {len(hosts) - MAX_SUBJECTS} more' if len(hosts) > MAX_SUBJECTS else ''}" if hosts else ""
+    how = {d.exitcode: _how(d, len(gone) > 1) for d in gone}
+    evidence = list(dict.fromkeys(d.at("*") for d in gone))[:MAX_EVIDENCE]
+    return Finding(
+        PEER_DIED.slug, ERROR, "host",
+        f"The process{'es' if len(gone) > 1 else ''} of {what} {listing(numbers)}{where} {' or '.join(how.values())}."
+        + ("" if ranks else " These are tasks of the launcher, no ranks: NCCL's log has the ranks of these numbers on other hosts."),
+        tuple(evidence), LIKELY, "The job ends.", _after_death(gone[0], f"{what} {listing(numbers)}"),
+    )  # fmt: skip
 
 
 def unexplained(watchdog: Watchdog, nccl: Nccl | None) -> Iterator[Finding | CannotTell]:
@@ -49,7 +86,8 @@ def unexplained(watchdog: Watchdog, nccl: Nccl | None) -> Iterator[Finding | Can
             if proc.pid is not None:
                 rank_at.setdefault(proc.pid, set()).add(number)
                 hosts.setdefault(proc.pid, set()).add(proc.host)
-    ended = [d for d in watchdog.deaths if -d.exitcode in _SIGNALS or d.exitcode == -_ABORT]
+    ended = [d for d in watchdog.deaths if not d.after and (-d.exitcode in _SIGNALS or d.exitcode == -_ABORT)]
+    places = _places(nccl)
     for death in sorted(ended, key=lambda d: (not d.first, d.rank is None)):
         ranks = rank_at.get(death.pid, set()) if death.pid is not None else set()
         if death.rank is None and death.host is not None and not any(
@@ -57,7 +95,9 @@ def unexplained(watchdog: Watchdog, nccl: Nccl | None) -> Iterator[Finding | Can
         ):
             continue  # a handler of Open MPI's, in a program that NCCL's log does not know
         rank = death.rank if death.rank is not None else ranks.pop() if len(ranks) == 1 else None
-        if nccl is None and death.exitcode == -_ABORT:
+        if not _is_rank(death, places):
+            yield _many([death], False)
+        elif nccl is None and death.exitcode == -_ABORT:
             yield CannotTell(PEER_DIED.slug, f"{_who(death, rank)} ended by SIGABRT; what it printed before that is not in the input")
         else:
             yield _dead(death, rank)
@@ -68,7 +108,7 @@ def _dead(death: Death, rank: int | None) -> Finding:
     sure = death.first and -death.exitcode != _ABORT
     return Finding(
         PEER_DIED.slug, ERROR, f"rank:{rank}" if rank is not None else "host", _died(death, rank), (death.at("*"),),
-        CERTAIN if sure else LIKELY, "The job ends.", _after_death(death, rank),
+        CERTAIN if sure else LIKELY, "The job ends.", _after_death(death, _who(death, rank)),
     )  # fmt: skip
 
 
@@ -76,18 +116,21 @@ def _who(death: Death, rank: int | None) -> str:
     return f"rank {rank}" if rank is not None else f"process {death.pid}"
 
 
-def _died(death: Death, rank: int | None) -> str:
+def _how(death: Death, several: bool = False) -> str:
     signal = _SIGNALS.get(-death.exitcode)
-    how = f"was killed by {signal}" if signal else f"ended with exit status {death.exitcode}"
     if death.exitcode == -_ABORT:
-        how = "ended itself by SIGABRT, as an assertion, an uncaught C++ exception or PyTorch's watchdog does"
+        return f"ended {'themselves' if several else 'itself'} by SIGABRT, as an assertion, an uncaught C++ exception or PyTorch's watchdog does"
+    return f"{'were' if several else 'was'} killed by {signal}" if signal else f"ended with exit status {death.exitcode}"
+
+
+def _died(death: Death, rank: int | None) -> str:
     order = "; the launcher saw it end first" if death.first else ""
     whose = f"The process of rank {rank}" if rank is not None else f"Process {death.pid} of the job"
-    return f"{whose}{f' on {death.host}' if death.host else ''} {how}{order}. What other ranks say follows from it."
+    return f"{whose}{f' on {death.host}' if death.host else ''} {_how(death)}{order}. What other ranks say follows from it."
 
 
-def _after_death(death: Death, rank: int | None) -> tuple[Step, ...]:
-    steps = [Step(f"Read the end of the log of {_who(death, rank)}: the launcher shows only its exit code")]
+def _after_death(death: Death, who: str) -> tuple[Step, ...]:
+    steps = [Step(f"Read the end of the log of {who}: the launcher shows only its exit code")]
     if death.exitcode == -9:
         steps.insert(0, Step("SIGKILL is mostly the kernel's memory killer; on that host", "dmesg -T | grep -iE 'out of memory|oom|killed process|Xid'"))
     else:
@@ -153,39 +196,31 @@ def errors(watchdog: Watchdog, nccl: Nccl | None) -> Iterator[Finding | CannotTe
     failed = [w for w in watchdog.works if w.error is not None]
     if not failed or nccl is not None and any(m.slug for m in nccl.messages):
         return
-    slugs = [_slug_of(w) for w in failed]
+    slugs = [error_slug(w) for w in failed]
     own = [w for w, slug in zip(failed, slugs, strict=True) if slug not in (None, PEER_DIED.slug)]
     if own:
         # An error of its own on one rank makes remote errors on the others.
-        yield _failed(own[0], _slug_of(own[0]) or CUDA_ERROR.slug, len(failed))
+        yield _failed(own[0], error_slug(own[0]) or CUDA_ERROR.slug, len(failed))
     elif PEER_DIED.slug in slugs:
         yield _lost([w for w, slug in zip(failed, slugs, strict=True) if slug is not None], watchdog, nccl)
     else:
         yield CannotTell(COLLECTIVE_TIMEOUT.slug, f"no time-out: the watchdog ended because of `{(failed[0].error or '')[:160]}`")
 
 
-def _slug_of(work: RankWork) -> str | None:
-    """By NCCL's own last words where torch quotes them, else by torch's."""
-    known = classify(work.last_error) if work.last_error else None
-    if known is not None and known[0].slug in (PEER_DIED.slug, NETWORK_ERROR.slug, CUDA_ERROR.slug):
-        return known[0].slug
-    text = f"{work.error} {work.last_error}".lower()
-    if "remote process exited" in text or "ncclremoteerror" in text or "connection closed by remote peer" in text:
-        return PEER_DIED.slug
-    return CUDA_ERROR.slug if "cuda" in text else None
-
-
 def _failed(work: RankWork, slug: str, ranks: int) -> Finding:
     who = f"rank {work.rank}" if work.rank is not None else "a rank"
+    known = classify(work.last_error + "\n") if work.last_error else None
+    steps: tuple[Step, ...] = (
+        Step(f"Xids and the state of the GPU on the host of {who}", "gpudoctor check"),
+        Step("CUDA reports an error late; to see the call that failed", "CUDA_LAUNCH_BLOCKING=1 NCCL_DEBUG=INFO", "reversible"),
+    )
+    if known is not None and known[0].slug == NETWORK_ERROR.slug:
+        steps = (Step(known[0].remedy), Step("See the ports and their state on both hosts", "ibstat; ip -br addr"))
     return Finding(
         slug, ERROR, f"rank:{work.rank}" if work.rank is not None else "host",
         f"The watchdog of {who} ended because of an error, not of a time-out: {(work.last_error or work.error or '')[:200]}"
         + (f" ({ranks} ranks report one; this is the first)" if ranks > 1 else ""),
-        (work.at("error"),), LIKELY, "The job ends.",
-        (
-            Step(f"Xids and the state of the GPU on the host of {who}", "gpudoctor check"),
-            Step("CUDA reports an error late; to see the call that failed", "CUDA_LAUNCH_BLOCKING=1 NCCL_DEBUG=INFO", "reversible"),
-        ),
+        (work.at("error"),), LIKELY, "The job ends.", steps,
     )  # fmt: skip
 
 

@@ -73,11 +73,12 @@ class Accused(Entry):
 class Death(Entry):
     """A process that the launcher saw end."""
 
-    rank: int | None  # None: only the process is named
+    rank: int | None  # None: only the process is named. Of srun: the task
     exitcode: int  # negative: by that signal
     host: str | None = None
     pid: int | None = None
-    first: bool = False  # torchrun's "first observed failure"
+    first: bool = False  # torchrun's "first observed failure", and what made srun end a step
+    after: bool = False  # srun was ending the step by then
 
 
 class Watchdog(Fact):

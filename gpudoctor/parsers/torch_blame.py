@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from gpudoctor.facts.hang import Accused, Death
 from gpudoctor.read.section import Line, Section
+from gpudoctor.record import replace
 
 MAX_RANK = 1 << 20
 _BARRIER = re.compile(r"Ranks? (\d[\d, ]{0,20000}) failed to pass monitoredBarrier in \d+ ms")
@@ -35,8 +36,21 @@ _BY_PID = (
 _MPI = re.compile(
     r"(?:mpirun|mpiexec|orterun|prterun)\S* noticed that process rank (\d{1,7}) with PID \d+ on node (\S{1,120}) exited on\s+signal (\d{1,2}) \("
 )
-_SRUN = re.compile(r"srun: error: (\S{1,120}): tasks? (\d{1,7}): (Killed|Out Of Memory|Segmentation fault|Bus error|Aborted)\b")
-_SRUN_SIGNALS = {"Aborted": 6, "Killed": 9, "Out Of Memory": 9, "Segmentation fault": 11, "Bus error": 7}
+# Slurm's srun, of all tasks of a node that end alike at once: `node[01-02]: tasks 0-3,7: Killed`. A shell around the program
+# turns a signal into an exit code.
+_SRUN = re.compile(
+    r"srun: error: (?P<host>\S{1,2000}): tasks? (?P<tasks>\d[\d,-]{0,2048}): "
+    r"(?:Exited with exit code (?P<code>\d{1,3})(?!\d)|(?P<signal>[A-Z][\w /]{1,40}?)(?: \(core dumped\))?\s*$)"
+)
+_SRUN_SIGNALS = {
+    "Hangup": 1, "Interrupt": 2, "Illegal instruction": 4, "Aborted": 6, "Bus error": 7, "Floating point exception": 8, "Killed": 9,
+    "Out Of Memory": 9, "Segmentation fault": 11, "Terminated": 15,
+}  # fmt: skip
+# From here on srun ends the other tasks, or a user, a limit or a failure elsewhere ends all; and here the step is over.
+_ENDING = re.compile(r"_step_signal: Terminating StepId|srun: Terminating (?:StepId|job step)|\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT |srun: Job step aborted")
+_OVER = re.compile(r"srun: Force Terminated |srun: error: Timed out waiting for job step")
+MAX_TASKS = 4096  # of one line
+MAX_DEATHS = 1 << 16  # of one section
 _DEATH_HOST = re.compile(r"^\s*host\s{1,8}: (\S{1,120})\s*$")
 
 
@@ -66,9 +80,9 @@ def accused_by(section: Section, line: Line) -> Iterator[Accused]:
 
 def death_by(section: Section, lines: tuple[Line, ...], place: int) -> Death | None:
     """torchrun's table: host, rank and exitcode on three lines, under "Root Cause" for the first one seen. Or one sentence."""
-    launcher = _by_launcher(section, lines, place)
-    if launcher is not None:
-        return launcher
+    mpirun = _by_mpirun(section, lines, place)
+    if mpirun is not None:
+        return mpirun
     found = _DEATH_CODE.search(lines[place].text)
     if found is None:
         return _by_pid(section, lines[place])
@@ -106,21 +120,65 @@ def each_once(deaths: Iterable[Death]) -> tuple[Death, ...]:
 
 
 def deaths_by_launcher(section: Section) -> tuple[Death, ...]:
-    """Processes that mpirun or srun saw end by a signal, among lines of another output."""
-    found = (_by_launcher(section, section.lines, place) for place in range(len(section.lines)))
-    return tuple(death for death in found if death is not None)
+    """Processes that mpirun or srun saw end, among lines of another output."""
+    mpirun = (_by_mpirun(section, section.lines, place) for place in range(len(section.lines)))
+    return (*(death for death in mpirun if death is not None), *_by_srun(section))
 
 
-def _by_launcher(section: Section, lines: tuple[Line, ...], place: int) -> Death | None:
+def _by_mpirun(section: Section, lines: tuple[Line, ...], place: int) -> Death | None:
     text = lines[place].text
-    if "noticed that process rank" in text:
-        below = lines[place + 1] if place + 1 < len(lines) else None
-        after = below.text.strip() if below is not None and below.number == lines[place].number + 1 else ""
-        found = _MPI.search(f"{text.rstrip()} {after}")
-        if found is not None and int(found[1]) < MAX_RANK:
-            return Death(rank=int(found[1]), exitcode=-int(found[3]), host=found[2], first=True, origin={"*": section.at(lines[place])})
-    elif "srun: error:" in text:
-        found = _SRUN.search(text)
-        if found is not None and int(found[2]) < MAX_RANK:
-            return Death(rank=int(found[2]), exitcode=-_SRUN_SIGNALS[found[3]], host=found[1], origin={"*": section.at(lines[place])})
-    return None
+    if "noticed that process rank" not in text:
+        return None
+    below = lines[place + 1] if place + 1 < len(lines) else None
+    after = below.text.strip() if below is not None and below.number == lines[place].number + 1 else ""
+    found = _MPI.search(f"{text.rstrip()} {after}")
+    if found is None or int(found[1]) >= MAX_RANK:
+        return None
+    return Death(rank=int(found[1]), exitcode=-int(found[3]), host=found[2], first=True, origin={"*": section.at(lines[place])})
+
+
+def _by_srun(section: Section) -> list[Death]:
+    """Tasks are numbered as the ranks of a job that srun starts by itself. The first line of a step that srun then ends
+    tells what ended it; the rest is what srun did."""
+    out: list[Death] = []
+    step: list[tuple[Line, Death]] = []  # deaths before srun ended the others
+    ending = False
+    for line in section.lines:
+        if _OVER.search(line.text):
+            step, ending = [], False
+        elif _ENDING.search(line.text):
+            if step and not ending:
+                began = {id(death) for line_of, death in step if line_of is step[0][0]}
+                out = [replace(death, first=True) if id(death) in began else death for death in out]
+            ending = True
+        found = _SRUN.search(line.text) if "srun: error: " in line.text else None
+        code = _exitcode(found, line) if found is not None else None
+        if found is None or code is None or len(out) >= MAX_DEATHS:
+            continue
+        for task in _tasks(found["tasks"]):
+            out.append(Death(rank=task, exitcode=code, host=found["host"], after=ending, origin={"*": section.at(line)}))
+            if not ending:
+                step.append((line, out[-1]))
+    # An exit code alone, and tasks of a step that was cancelled, tell nothing of how a job ended.
+    telling = any(d.first or not d.after and d.exitcode < 0 and d.exitcode != -_SRUN_SIGNALS["Terminated"] for d in out)
+    return out if telling else []
+
+
+def _exitcode(found: re.Match[str], line: Line) -> int | None:
+    if found["signal"]:
+        number = _SRUN_SIGNALS.get(found["signal"])
+        return None if number is None or line.cut else -number
+    code = int(found["code"])
+    if line.cut and found.end() == len(line.text) or not 0 < code < 256:
+        return None
+    return 128 - code if code - 128 in _SRUN_SIGNALS.values() else code
+
+
+def _tasks(listed: str) -> list[int]:
+    """`0-3,7` -> 0, 1, 2, 3, 7."""
+    out: list[int] = []
+    for part in listed.split(","):
+        low, _, high = part.partition("-")
+        if low.isdigit() and (not high or high.isdigit()):
+            out += range(int(low), min(int(high or low), int(low) + MAX_TASKS, MAX_RANK - 1) + 1)
+    return out[:MAX_TASKS]

@@ -15,14 +15,16 @@ LOGS: tuple[Format, ...] = (
         (
             "nThread ", "Using devices", "algbw", "Out of bounds values", "Avg bus bandwidth", "Collective test ", "nccl-tests version",
             "_perf ", "_perf_mpi ", "Test NCCL failure", "Test CUDA failure", "Test failure", "Test timeout", "Invalid number of GPUs",
-            "mpirun noticed that process", "non-zero exit", "srun: error: ",
+            "mpirun noticed that process", "non-zero exit", "srun: error: ", "Terminating StepId", "Terminating job step", "CANCELLED AT ",
+            "Job step aborted", "srun: Force Terminated",
         ),
         # A page that takes `#` for a heading loses it.
         rf"^\s*(?:#\s*)?(?:nThread\s+\d|Using devices\s*$|Out of bounds values\s*:|Avg bus bandwidth\s*:|Rank\s+\d+\s.*Pid|size\s+count\s|bytes\s+N\s+type\s)"
         r"|^\s*#\s*(?:Collective test (?:starting|concluded)|nccl-tests version|Using devices)"
         rf"|^\s*\d+\s+\d+\s+{_NCCL_TYPE}\s+\S|(?:^|[\s/]){_NCCL_PERF}\s+-|Test (?:(?:NCCL|CUDA) )?failure \S+:\d|Test timeout (?:\(\d+s\) )?\S+:\d|Invalid number of GPUs: \d"
         # The second line of mpirun's sentence, which it breaks itself.
-        r"|mpirun noticed that process|non-zero exit (?:code|status)|srun: error: |^\s*(?:on\s+)?signal \d{1,2} \([A-Z][\w ]{1,40}\)\.?\s*$",
+        r"|mpirun noticed that process|non-zero exit (?:code|status)|srun: error: |srun: (?:\S{1,40} _step_signal: )?Terminating (?:StepId|job step)"
+        r"|srun: (?:Job step aborted|Force Terminated)|\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT |^\s*(?:on\s+)?signal \d{1,2} \([A-Z][\w ]{1,40}\)\.?\s*$",
         hints=(
             r"signal \d{1,2} \(",
             r"Rank +\d+ +(?:Group +\d+ +)?Pid",
@@ -36,14 +38,14 @@ LOGS: tuple[Format, ...] = (
             "WorkNCCL(", "Watchdog caught", "ProcessGroupNCCL", "NCCL work: ", "watchdog at work", "last enqueued work",
             "watchdog thread terminated", "watchdog got stuck", "monitoredBarrier", "store_based_barrier_key", "store based barrier",
             "didn't join collective", "didn't finish collective", "lagging ranks", "exitcode ", "clients joined",
-            "noticed that process rank", "srun: error:", "(exitcode: -", "received by PID", "] Signal: ", "Heartbeat monitor timed out",
+            "noticed that process rank", "(exitcode: -", "received by PID", "] Signal: ", "Heartbeat monitor timed out",
             "mismatch between collectives", "ranks joining collective", "ollective sequence number: ",
         ),
         r"WorkNCCL\(|Watchdog caught|ProcessGroupNCCL(?!\.cpp:\d+, )|NCCL work: |watchdog at work|last enqueued work|watchdog thread terminated"
         r"|watchdog got stuck|Heartbeat monitor timed out|(?:failed to pass|timed out in|successfully reached) monitoredBarrier|store_based_barrier_key|store based barrier|didn't (?:join|finish) collective"
         r"|Detected mismatch between collectives on ranks|Not all ranks joining collective|(?:Input/output mismatch in the c|^\s*C)ollective sequence number: \d"
         r"|lagging ranks|clients joined|^\s*exitcode\s{1,8}:\s"
-        r"|noticed that process rank \d+ with PID|srun: error: \S+: tasks? \d+: (?:Killed|Out Of|Seg|Bus)"
+        r"|noticed that process rank \d+ with PID"
         r"|failed \(exitcode: -\d{1,2}\) local_rank: \d|traceback\s{1,8}: Signal \d{1,2} \(SIG|\[[\w.-]{1,120}:\d{1,9}\] Signal: [A-Z][\w ]{1,40} \(\d",
         around=(6, 24),
     ),
