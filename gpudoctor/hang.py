@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from gpudoctor.cpulist import render
-from gpudoctor.facts.hang import FlightRecorder, Watchdog
+from gpudoctor.facts.hang import FlightRecorder, RankWork, Watchdog
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.hang_pairs import unmatched
 from gpudoctor.hang_views import Table, View, add_dumps, tables_of
 from gpudoctor.model import CERTAIN, LIKELY, POSSIBLE
+from gpudoctor.nccl_messages import ECHO, classify
 from gpudoctor.record import KeyedRecord, replace
 
 # How a suspect stands out. The order is that of trust.
@@ -69,6 +70,20 @@ def world_of(nccl: Nccl | None, watchdog: Watchdog | None) -> int | None:
     sizes = [c.nranks for c in nccl or () if c.nranks is not None]
     sizes += [a.world for a in (watchdog.accused if watchdog is not None else ()) if a.kind == "waits" and a.world is not None]
     return max(sizes, default=None)
+
+
+def error_slug(work: RankWork) -> str | None:
+    """What an error of the watchdog's is: by NCCL's own last words where torch quotes them, else by torch's.
+
+    A work request that was flushed, a helper thread that failed: such words follow from something else, and torch's count.
+    """
+    known = classify(work.last_error + "\n") if work.last_error else None
+    if known is not None and known[0].tier < ECHO and known[0].slug in ("peer-died", "network-error", "cuda-error"):
+        return known[0].slug
+    text = f"{work.error} {work.last_error}".lower()
+    if "remote process exited" in text or "ncclremoteerror" in text or "connection closed by remote peer" in text:
+        return "peer-died"
+    return "cuda-error" if "cuda" in text else None
 
 
 def hangs(watchdog: Watchdog | None, recorder: FlightRecorder | None, world: int | None = None) -> tuple[Hang, ...]:

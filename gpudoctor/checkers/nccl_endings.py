@@ -14,7 +14,7 @@ from gpudoctor.checkers.nvlink_errors import ERRORS as NVLINK_ERRORS
 from gpudoctor.checkers.p2p import UNSUPPORTED
 from gpudoctor.checkers.shm import SHM
 from gpudoctor.checkers.visibility import GPU_NOT_VISIBLE
-from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage, bdf_of
+from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage, NcclProc, NcclRank, bdf_of
 from gpudoctor.facts.nccl_join import root
 from gpudoctor.facts.store import FactView
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, Evidence, Finding, Step
@@ -25,6 +25,8 @@ _MOST_RANKS = 1 << 17  # a larger number is a mangled line
 _OF_A_HOST = frozenset(
     c.slug for c in (NETWORK_ERROR, CUDA_ERROR, SHM, MEMLOCK, FABRIC, UNSUPPORTED, GPU_NOT_VISIBLE, ECC_REMAP, NVLINK_ERRORS, NO_INTERFACE)
 )
+# Names that a writer puts in place of the real one, and those that many machines have.
+_ANY_HOST = frozenset(("localhost", "host", "hostname", "node", "worker", "xxx", "ubuntu", "master"))
 _ENDED = 8  # a message of a lower tier ended something
 _LESS_SURE = {
     "nvls-cuda": LIKELY,
@@ -82,6 +84,7 @@ def judged(facts: FactView) -> Iterator[Finding]:
         first = root(messages)
         if first is None:
             yield from _never_met(job)
+            yield from _same_gpu(job)
             continue
         by_slug = [m for m in messages if m.slug == first.slug and m.tier <= max(first.tier, 1)] or [first]
         yield _finding(first, by_slug, [m for m in messages if m not in by_slug], job)
@@ -137,6 +140,32 @@ def _never_met(job: list[NcclComm]) -> Iterator[Finding]:
         "the job does not start",
         (*((Step(known.remedy),) if known else ()), *_COMMANDS["network-error"][:1]),
     )
+
+
+def _same_gpu(job: list[NcclComm]) -> Iterator[Finding]:
+    """Ranks of one host with one bus id, in an init of which no more is there: NCCL compares them right after these lines."""
+    for comm in job:
+        if comm.transports or comm.env.get("NCCL_MULTI_RANK_GPU_ENABLE", "0") != "0" or any(r.completed or r.nnodes is not None for r in comm.ranks):
+            continue
+        seats: dict[tuple[str, str], dict[int, tuple[NcclProc, NcclRank]]] = {}
+        for number, proc, rank in comm.members():
+            if proc.host is not None and proc.host.lower() not in _ANY_HOST and rank.bus_id is not None:
+                seats.setdefault((proc.host, rank.bus_id), {})[number] = (proc, rank)
+        shared = {seat: ranks for seat, ranks in seats.items() if len(ranks) > 1 and len({p.ip for p, _ in ranks.values() if p.ip}) <= 1}
+        for (host, bus), ranks in sorted(shared.items())[:4]:
+            known, bdf = family("duplicate-gpu"), bdf_of(bus)
+            numbers = sorted(ranks)
+            yield Finding(
+                DUPLICATE_GPU.slug,
+                ERROR,
+                f"gpu:{bdf}" if bdf else "host",
+                f"Ranks {', '.join(map(str, numbers[:8]))}{' and more' if len(numbers) > 8 else ''} on {host} start with the same GPU ({bdf or bus}). {known.meaning if known else ''}",
+                tuple(ranks[n][1].at("bus_id") for n in numbers[:4]),
+                LIKELY,
+                "NCCL refuses it and the run ends",
+                (Step(known.remedy),) if known else (),
+                host=host if len({p.host for p in comm.procs}) > 1 else None,
+            )
 
 
 def _rank(message: NcclMessage, job: Iterable[NcclComm]) -> int | None:

@@ -39,7 +39,7 @@ _AT_WORK = re.compile(r"(?:Timeout at NCCL work|detected by watchdog at work(?: 
 _TOLD_BY = re.compile(r"from\s{1,3}rank (\d{1,7})(?!\d)")
 _ASYNC = re.compile(
     r"(?:Collective\s" + _WORK + r"\s?raised the following async exception:|[Ff]ound async exception when checking for NCCL errors:"
-    r"|(?:Process group|NCCL) watchdog thread terminated with exception:)\s?(?P<error>(?:NCCL|CUDA) error[^\n]{0,400})"
+    r"|(?:Process group|NCCL) watchdog thread terminated with exception:|what\(\):\s{0,3}(?=NCCL error))\s?(?P<error>(?:NCCL|CUDA) error[^\n]{0,600})"
 )
 _STUCK = re.compile(r"(?:ProcessGroupNCCL's|NCCL's|NCCL) watchdog got stuck for (?P<seconds>\d{1,9}) seconds")
 _NO_BEAT = re.compile(r"Heartbeat monitor timed out! Process will be terminated")
@@ -50,10 +50,11 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("Last enqueued", _COUNTS),
     ("async exception", _ASYNC),
     ("terminated with exception", _ASYNC),
+    ("what():", _ASYNC),
     ("watchdog got stuck", _STUCK),
     ("Heartbeat monitor", _NO_BEAT),
 )
-_TELLING = re.compile(r"WorkNCCL|Watchdog|watchdog|NCCL work|enqueued|async exception|blocking wait|operation timeout|Heartbeat monitor")
+_TELLING = re.compile(r"WorkNCCL|Watchdog|watchdog|NCCL work|enqueued|async exception|blocking wait|operation timeout|Heartbeat monitor|what\(\): +NCCL")
 _BEFORE = re.compile(r"\[rank ?(\d{1,7})\]:?\s{0,2}(?:\[[^\[\]]{0,120}\]\s{0,2})?[^\[\]]{0,160}\Z")
 _STRICTLY_BEFORE = re.compile(r"\[rank ?(\d{1,7})\]:?\s{0,2}(?:\[[^\[\]]{0,120}\]\s{0,2})?\Z")
 _OWN_FILE = re.compile(r"ProcessGroupNCCL\.cpp:\d+\]|ProcessGroupNCCL's|WorkNCCL\(")
@@ -203,7 +204,9 @@ def _work(section: Section, lines: tuple[Line, ...], place: int, hit: _Hit) -> R
             "frames": _frames(lines, place),
         }
     elif match.re is _ASYNC:
-        fields |= {"error": said["error"].strip(), "last_error": _last_error(lines, place)}
+        error, _, quoted = said["error"].partition("Last error:")
+        quoted = quoted.partition("Exception raised from")[0].strip()
+        fields |= {"error": error.strip(), "last_error": quoted or _last_error(lines, place)}
         fields |= {"seq": int(said["seq"]) if said.get("seq") else None, "op": said.get("op")}
     else:
         fields |= {"stuck": True, "stuck_seconds": int(said["seconds"]) if said.get("seconds") else None}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudoctor.facts.hang import FlightRecorder, Ras, Watchdog
+from gpudoctor.facts.hang import FlightRecorder, RankWork, Ras, Watchdog
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactStore
-from gpudoctor.hang import MISMATCH, Hang, collective, hangs, listing, world_of
+from gpudoctor.hang import MISMATCH, Hang, collective, error_slug, hangs, listing, world_of
 from gpudoctor.report.layout import Style, counted, hanging
 
 _COLUMN = 13
@@ -41,7 +41,7 @@ def nccl_entries(store: FactStore) -> list[dict[str, Any]]:
     works = watchdog.works if watchdog is not None else ()
     if not found and any(w.error or w.stuck for w in works):
         lines = [w.error or w.at("stuck").value for w in works if w.error or w.stuck]
-        out.append(_entry(version, None, lines, _slug([w.error for w in works if w.error])))
+        out.append(_entry(version, None, lines, _slug([w for w in works if w.error])))
     compared = [a for a in watchdog.accused if a.kind not in ("waits", "left")] if watchdog is not None and not found else []
     if compared:
         differ = all(a.kind in ("calls", "odd") for a in compared)
@@ -69,11 +69,10 @@ def _entry(version: str | None, nranks: int | None, lines: list[str], failure: s
     }
 
 
-def _slug(errors: list[str]) -> str:
-    text = " ".join(errors).lower()
-    if not errors:
-        return "collective-timeout"
-    return "peer-died" if "remote process exited" in text or "network error" in text else "cuda-error" if "cuda" in text else "network-error"
+def _slug(failed: list[RankWork]) -> str:
+    """An error of its own on one rank makes remote errors on the others."""
+    slugs = [error_slug(w) or "network-error" for w in failed]
+    return next((s for s in slugs if s != "peer-died"), "peer-died") if slugs else "collective-timeout"
 
 
 def view(store: FactStore, style: Style) -> list[str]:

@@ -487,3 +487,23 @@ def test_what_the_launcher_kills_after_a_failure_is_no_cause() -> None:
     crashed = Death(rank=0, exitcode=-11, origin=HERE)
     assert ("peer-died", "rank:0") not in subjects(Watchdog((), (), (failed, killed)))
     assert subjects(Watchdog((), (), (crashed,))) == {("peer-died", "rank:0")}
+
+
+@pytest.mark.parametrize(
+    ("last", "slug", "step"),
+    [
+        ("NET/IB : Got completion from peer 10.0.0.2<5000> with error 12, opcode 0, len 0, vendor err 129", "network-error", "ibstat"),
+        ("NET/IB : Got completion from peer 10.0.0.2<5000> with error 5, opcode 0, len 0, vendor err 249", "peer-died", "earliest"),
+        ("Cuda failure 'an illegal memory access was encountered'", "cuda-error", "Xids"),
+    ],
+)
+def test_nccls_last_words_in_the_same_line(last: str, slug: str, step: str) -> None:
+    """What a paste without line ends looks like. A request that was flushed only follows."""
+    text = (
+        "[E ProcessGroupNCCL.cpp:455] Some NCCL operations have failed or timed out. terminate called after throwing an instance of 'std::runtime_error' "
+        f"what():  NCCL error: remote process exited or there was a network error, NCCL version 2.14.3 ncclRemoteError: A call failed. Last error: {last}\n"
+    )
+    status, result = report("check", "--from", "-", stdin=text.encode())
+    (found,) = result["diagnoses"]
+    assert (status, found["cause"]) == (1, slug) and step in json.dumps(found["remediation"])
+    assert [n["failure"] for n in result["facts"]["nccl"] if n["failure"]] == [slug]
