@@ -126,7 +126,7 @@ def _gpu(gpu: Gpu, young: bool) -> Iterator[Finding]:
             (gpu.at("fabric_health"),),
             remediation=(
                 Step("See which link or switch the Fabric Manager complains of", "sudo tail -n 50 /var/log/fabricmanager.log"),
-                Step("See which links are up", f"nvidia-smi nvlink -s -i {gpu.index if gpu.index is not None else gpu.bdf}"),
+                Step("See which links are up", f"nvidia-smi nvlink -s -i {gpu.index if gpu.index is not None else gpu.option}"),
                 Step(
                     "Drain the host, stop everything that holds a GPU, and reset all GPUs together",
                     "sudo nvidia-smi --gpu-reset",

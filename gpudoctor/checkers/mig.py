@@ -36,7 +36,7 @@ class Mig(BaseChecker):
             yield CannotTell(MIG.slug, "the input does not say whether MIG is on; needed is nvidia-smi -q -x")
         for gpu in gpus:
             if gpu.mig_mode == "enabled":
-                which = gpu.index if gpu.index is not None else gpu.bdf
+                which = gpu.index if gpu.index is not None else gpu.option
                 yield Finding(
                     MIG.slug,
                     NOTE,

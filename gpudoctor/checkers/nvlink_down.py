@@ -62,7 +62,10 @@ class NvLinkDown(BaseChecker):
         alike = _same_everywhere(known, states)
         for index, card in known.items():
             state = states[index]
-            if state.all_inactive:
+            if state.down and not state.up and state.elided and not (state.about is not None and state.about.all_inactive):
+                said.add(index)
+                yield from _named_inactive(card, state, pairs, aside)
+            elif state.all_inactive:
                 yield from _all_inactive(card, known, states, pairs, gpus, aside)
                 said.add(index)
             elif state.down:
@@ -142,6 +145,26 @@ def _all_inactive(
         )
     elif card.part is not None and not card.part.nvlink:
         return
+    elif card.part is None and _on_a_board(card, states):
+        yield Finding(
+            DOWN.slug,
+            ERROR,
+            card.subject,
+            f"{card.label} ({card.words}) has no active NVLink, while every other GPU here has all of its links up. Bridges join cards by "
+            "twos, so this is a board, on which every link must be up." + aside,
+            evidence,
+            LIKELY,
+            remediation=repair_steps(card, _switched(card, pairs)),
+        )
+    elif card.part is not None and card.part.form == "superchip":
+        yield Finding(
+            DOWN.slug,
+            NOTE,
+            card.subject,
+            f"{card.label} ({card.words}) has every NVLink inactive. On a superchip that stands alone this is normal: its NVLinks lead "
+            "to other superchips of a rack, and the CPU is reached over NVLink-C2C, which is not in this list.",
+            evidence,
+        )
     else:
         unknown = card.part is None
         yield Finding(
@@ -159,6 +182,35 @@ def _all_inactive(
                     f"nvidia-smi nvlink -s -i {card.index}",
                 ),
             ),
+        )
+
+
+def _on_a_board(card: Card, states: dict[int, Links]) -> bool:
+    """Of a part that nobody names: all others, an odd number or more than two bridges join, have their links up alike."""
+    others = [s for i, s in states.items() if i != card.index]
+    counts = {len(s.up) for s in others}
+    return len(others) > 2 and len(others) % 2 == 1 and len(counts) == 1 and counts != {0} and not any(s.down for s in others)
+
+
+def _named_inactive(card: Card, state: Links, pairs: Pairs | None, aside: str) -> Iterator[Finding | CannotTell]:
+    """Only some links are named, all of them inactive: of the others nothing is known, be it that DCGM complains of a few."""
+    numbers = many(x.link for x in state.down)
+    whole = card.part.links if card.part is not None else None
+    if not card.required and (whole is None or len(state.down) < whole):
+        why = "whether any other is up is not in the input, and a card without a bridge lists them all so; needed is nvidia-smi nvlink -s"
+        if card.part is None or card.part.nvlink:
+            yield CannotTell(DOWN.slug, f"{numbers} inactive: {why}", card.subject)
+    elif not card.required:
+        yield from _all_inactive(card, {}, {card.index: state}, pairs, None, aside)
+    else:
+        yield Finding(
+            DOWN.slug,
+            ERROR,
+            card.subject,
+            f"{card.label} ({card.words}): {numbers} inactive. On its board every link must be up." + aside,
+            _evidence(state),
+            cost=_cost(card, len(state.down), max((whole or 0) - len(state.down), 0)),
+            remediation=repair_steps(card, _switched(card, pairs)),
         )
 
 

@@ -10,7 +10,7 @@ from gpudoctor.checkers.nvlink_view import Card, cards
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Platform
-from gpudoctor.facts.topology import NvLink, NvLinks
+from gpudoctor.facts.topology import NvLink, NvLinkGpu, NvLinks
 from gpudoctor.model import (
     CERTAIN,
     ERROR,
@@ -69,9 +69,14 @@ class NvLinkErrors(BaseChecker):
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         links = facts[NvLinks]
+        complaints = [about for about in links.gpus if about.complaint is not None]
+        for about in complaints:
+            yield _complaint(about, cards(facts.get(Gpus), links)[about.gpu])
         counted = [x for x in links if any(_value(x, n) is not None for n in (*_NAMES, "recovery_failed"))]
         known = cards(facts.get(Gpus), links)
         if not counted:
+            if complaints:
+                return
             if known and all(_without(card, links) for card in known.values()):
                 return  # no NVLink on any of these parts: nothing to count
             yield CannotTell(ERRORS.slug, "the input has no NVLink error counters; needed is nvidia-smi nvlink -e")
@@ -82,6 +87,20 @@ class NvLinkErrors(BaseChecker):
         median = crcs[(len(crcs) - 1) // 2] if len(crcs) > 1 else 0
         for link in counted:
             yield from _judge(link, known[link.gpu], uptime, median)
+
+
+def _complaint(about: NvLinkGpu, card: Card) -> Finding:
+    """DCGM takes 100 CRC errors a second, and any replay or recovery, as a fault of the GPU's links. It names no link."""
+    words = about.complaint or ""
+    return Finding(
+        ERRORS.slug,
+        ERROR if "recovery" in words.lower() else WARNING,
+        card.subject,
+        f"{card.label}: DCGM says: {words[:300]}",
+        (about.at("complaint"),),
+        LIKELY,
+        remediation=_steps(about.gpu),
+    )
 
 
 def _without(card: Card, links: NvLinks) -> bool:
@@ -114,7 +133,7 @@ def _judge(link: NvLink, card: Card, uptime_s: float | None, median_crc: int) ->
         now = _value(link, name)
         if not now:
             continue
-        if now in FULL and (name == "replay" or now > 0xFFFF):
+        if now in FULL and (name == "replay" or now >= 0xFFFF):
             severity = ERROR
             bad.append(f"the {_word(name)} counter is at its end ({now})")
         elif earlier is not None and now > earlier:
@@ -143,7 +162,7 @@ def _judge(link: NvLink, card: Card, uptime_s: float | None, median_crc: int) ->
         f"{card.label}, NVLink {link.link}: {'; '.join(bad)}." + (" Whether it still grows, one reading cannot say." if static else ""),
         tuple(evidence),
         confidence,
-        remediation=_steps(link),
+        remediation=_steps(link.gpu),
     )
 
 
@@ -151,14 +170,14 @@ def _word(name: str) -> str:
     return "CRC" if name == "crc" else name
 
 
-def _steps(link: NvLink) -> tuple[Step, ...]:
-    read = f"nvidia-smi nvlink -e -i {link.gpu}"
+def _steps(gpu: int) -> tuple[Step, ...]:
+    read = f"nvidia-smi nvlink -e -i {gpu}"
     return (
         Step("Read the counters twice, some minutes apart, while a job runs: only growth is a fault", read),
-        Step("Find the far end of the link; its counters belong to the same wire", f"nvidia-smi nvlink -R -i {link.gpu}"),
+        Step("Find the far end of the link; its counters belong to the same wire", f"nvidia-smi nvlink -R -i {gpu}"),
         Step(
             "If they grow, drain the host and reset the GPU (behind NVSwitches all GPUs together): the link trains again",
-            f"sudo nvidia-smi --gpu-reset -i {link.gpu}",
+            f"sudo nvidia-smi --gpu-reset -i {gpu}",
             "disruptive",
             read,
         ),

@@ -44,10 +44,14 @@ _HARD = {
         "both",
     ),
 }
+_TESTED = {"dcgm_thermal": ("heat slowed it down while DCGM tested it", "heat")}
 _SOFT = {
     "sw_thermal": "the driver lowers its clocks to keep the temperature (SW Thermal Slowdown)",
     "sw_power_cap": "it works at its power limit (SW Power Cap), as GPUs under full load do",
 }
+
+
+_SINGLE = ("hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal")  # fields of their own, known also from a part of the list
 
 
 class Throttled(BaseChecker):
@@ -59,7 +63,7 @@ class Throttled(BaseChecker):
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         gpus = facts[Gpus]
-        if not any(g.throttle is not None or g.power_limit_w is not None for g in gpus):
+        if not any(g.throttle is not None or g.power_limit_w is not None or any(getattr(g, n) is not None for n in _SINGLE) for g in gpus):
             yield CannotTell(
                 THROTTLED.slug, "neither clock event reasons nor power limits are in the input (nvidia-smi -q)"
             )
@@ -76,13 +80,13 @@ def _same_part(a: Gpu, b: Gpu) -> bool:
 
 
 def _reasons(gpu: Gpu) -> Iterator[Finding]:
-    active = gpu.throttle or ()
+    active = set(gpu.throttle or ()) | {name for name in _SINGLE if getattr(gpu, name)}
     # HW Slowdown is the roof over thermal and brake: said only where neither is named.
     hard: list[str] = [r for r in ("hw_thermal", "hw_power_brake") if r in active]
-    if not hard and "hw_slowdown" in active:
-        hard = ["hw_slowdown"]
+    if not hard:
+        hard = [r for r in ("hw_slowdown", *_TESTED) if r in active][:1]
     for reason in hard:
-        words, kind = _HARD[reason]
+        words, kind = (_HARD | _TESTED)[reason]
         yield Finding(
             THROTTLED.slug,
             WARNING,
@@ -100,11 +104,11 @@ def _reasons(gpu: Gpu) -> Iterator[Finding]:
 
 def _shown(gpu: Gpu, reason: str) -> Evidence:
     """The reason's own line, where the output gives each one; a mask has one value for all."""
-    return gpu.origin.get(f"throttle.{reason}") or gpu.at("throttle")
+    return gpu.origin.get(f"throttle.{reason}") or gpu.origin.get(reason) or gpu.at("throttle")
 
 
 def _cool(gpu: Gpu, kind: str) -> tuple[Step, ...]:
-    which = gpu.bdf or str(gpu.index)
+    which = gpu.option
     verify = f"nvidia-smi -i {which} -q -d PERFORMANCE"
     steps = [
         Step(
@@ -139,7 +143,7 @@ def _limit(gpu: Gpu, peers: list[Gpu]) -> Iterator[Finding]:
     if limit is None:
         return
     higher = max((p for p in peers if p.power_limit_w is not None), key=lambda p: p.power_limit_w or 0, default=None)
-    which = gpu.bdf or str(gpu.index)
+    which = gpu.option
     verify = f"nvidia-smi -i {which} -q -d POWER"
     if higher is not None and limit < (higher.power_limit_w or 0) * _TOLERANCE:
         yield Finding(

@@ -29,6 +29,8 @@ XID = Cause(
 
 _ERRORS = frozenset(("memory", "link", "gpu-hardware", "fallen-off", "switch-fatal", "always-fatal"))
 _SWITCH = ("sxid", "nvswitch")
+# A program that repeats the driver's words may give them another number (71 for 74).
+_ON_LINK = lazy(r"\bNVLink: .{0,40}error.{0,40}on link \d")
 _PREVIOUS = lazy(r"caused by previous Xid (\d{1,5})\b")
 
 
@@ -43,7 +45,8 @@ class Xid(BaseChecker):
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         groups: dict[tuple[str, str | None, int | None], list[KernelEvent]] = {}
         for event in facts[KernelLog].of("xid", *_SWITCH):
-            groups.setdefault((event.kind, event.bdf, event.code), []).append(event)
+            where = event.bdf if event.gpu is None else event.subject
+            groups.setdefault((event.kind, where, event.code), []).append(event)
         for events in groups.values():
             yield _finding(events, facts.get(Gpus))
         yield from _only_named(groups, facts.get(Gpus))
@@ -73,10 +76,18 @@ def _only_named(
         )
 
 
+def _known(event: KernelEvent) -> xids.Known:
+    """The number's meaning, or that of an NVLink error where the message names a link."""
+    known = xids.lookup(event.kind, event.code)
+    if event.kind == "xid" and known.family != "link" and _ON_LINK.search(event.text):
+        return xids.lookup("xid", 74)
+    return known
+
+
 def severity(events: list[KernelEvent]) -> str:
     """By the worst of the events that are not history."""
     live = [e for e in events if not e.stale]
-    family = xids.lookup(events[0].kind, events[0].code).family
+    family = _known(events[0]).family
     if not live or family == "application":
         return NOTE
     if events[0].kind in _SWITCH:
@@ -90,7 +101,7 @@ def severity(events: list[KernelEvent]) -> str:
 
 def _finding(events: list[KernelEvent], gpus: Gpus | None) -> Finding:
     first, last = events[0], events[-1]
-    known = xids.lookup(first.kind, first.code)
+    known = _known(first)
     links = tuple(sorted({e.link for e in events if e.link is not None}))
     number = f"{'Xid' if first.kind == 'xid' else 'SXid'} {first.code}"
     times = "" if len(events) == 1 else f", {len(events)} times"
@@ -114,14 +125,12 @@ def _finding(events: list[KernelEvent], gpus: Gpus | None) -> Finding:
 
 
 def _subject(event: KernelEvent) -> str:
-    if event.bdf is None:
-        return "host"
-    return f"pci:{event.bdf}" if event.kind in _SWITCH else f"gpu:{event.bdf}"
+    return f"pci:{event.bdf}" if event.bdf is not None and event.kind in _SWITCH else event.subject
 
 
 def _who(event: KernelEvent, gpus: Gpus | None) -> str:
     if event.bdf is None:
-        return "A GPU whose address the line does not give"
+        return f"GPU{event.gpu}" if event.gpu is not None else "A GPU whose address the line does not give"
     if event.kind in _SWITCH:
         return f"NVSwitch {event.bdf}"
     gpu = gpus.by_bdf(event.bdf) if gpus is not None else None

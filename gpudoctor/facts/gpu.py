@@ -60,6 +60,11 @@ class Gpu(Entry):
     inforom_corrupted: bool | None = None
     # Active clock event (throttle) reasons: hw_thermal, hw_power_brake, hw_slowdown, sw_thermal, sw_power_cap, idle, …
     throttle: tuple[str, ...] | None = None
+    # The weightier of them one by one: an excerpt may show a reason and break off before the list ends.
+    hw_slowdown: bool | None = None
+    hw_thermal: bool | None = None
+    hw_power_brake: bool | None = None
+    sw_thermal: bool | None = None
     power_limit_w: float | None = None
     power_default_w: float | None = None
     replays: int | None = None
@@ -81,6 +86,11 @@ class Gpu(Entry):
     def unnamed(self) -> bool:
         """An excerpt gives values of some GPU: not known which, perhaps one that other outputs name."""
         return self.bdf is None and self.index is None
+
+    @property
+    def option(self) -> str:
+        """For `nvidia-smi -i`; a stand-in to fill in where an excerpt does not name the GPU."""
+        return self.bdf or ("GPU-ADDRESS" if self.index is None else str(self.index))
 
     @property
     def label(self) -> str:

@@ -49,11 +49,12 @@ def failures(section: Section) -> Iterator[Fact]:
                 said.append(words)
         handle = _HANDLE.search(line.text)
         if handle is not None and not line.cut:
+            words = handle["words"].strip(" `\"*")  # of a quotation
             lost.append(
                 Gpu(
                     index=int(handle["index"]) if handle["index"] else None,
                     bdf=normalise(handle["bdf"] or handle["at"] or ""),
-                    error=f"Unable to determine the device handle: {handle['words'].strip()}",
+                    error=f"Unable to determine the device handle: {words}",
                     origin={"*": section.at(line)},
                 )
             )

@@ -45,7 +45,8 @@ _REASONS = {
     "sw_thermal_slowdown": "sw_thermal",
     "display_clock_setting": "display_clocks_setting",
 }
-_GROUPS = frozenset((*_THROTTLE, "volatile", "aggregate", "health"))
+GROUPS = frozenset((*_THROTTLE, "volatile", "aggregate", "health"))
+SINGLE_REASONS = ("hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal")  # each a field of its own
 _LAST_REASON = "display_clocks_setting"
 _UNCORRECTABLE = ("sram_uncorrectable", "sram uncorrectable", "dram_uncorrectable", "dram uncorrectable")
 
@@ -78,7 +79,7 @@ class GpuReadings:
         if known is not None:
             if known[0] not in self.values:
                 self._set(known[0], known[1](value), at())
-        elif not _GROUPS.isdisjoint(path):
+        elif not GROUPS.isdisjoint(path):
             self._group(Reading(path, value, at()))
 
     def close(self, group: str) -> None:
@@ -109,6 +110,10 @@ class GpuReadings:
     def build(self, index: int | None) -> Gpu:
         for era, readings in self._ecc.items():
             self._sum_ecc(era, readings)
+        for name in SINGLE_REASONS:
+            single = self._throttle.get(name)
+            if single is not None and single.value.lower() in ("active", "not active"):
+                self._set(name, single.value.lower() == "active", single.evidence)
         if self._throttle_whole and self._throttle:
             active = {name: r for name, r in self._throttle.items() if r.value.lower() == "active"}
             shown = next(iter(active.values()), next(iter(self._throttle.values())))

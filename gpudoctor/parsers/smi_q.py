@@ -15,14 +15,21 @@ from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.model import Evidence
 from gpudoctor.parsers.smi_failure import failures
 from gpudoctor.parsers.smi_fields import bare, count, known_field
-from gpudoctor.parsers.smi_gpus import GpuReadings, facts
+from gpudoctor.parsers.smi_gpus import GROUPS, GpuReadings, facts
 from gpudoctor.read.section import Line, Section, Unparsable
 
 _GPU = re.compile(r"^\s*GPU ((?:[0-9A-Fa-f]{4,8}:)[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
 _LEAF = re.compile(r"^\s*(?P<key>[^\s:][^:]{0,80}?)\s*:(?:\s+(?P<value>.*?))?\s*$")
 _ELIDED = re.compile(r"^\s*(?:\[\s*)?\.{3,}(?:\s*\])?\s*$|^\s*\[?\u2026\]?\s*$")
-_SECTIONS = frozenset(("remapped rows", "retired pages", "gpu link info", "fabric"))
-_QUOTED = re.compile(r"^\s*(?:Remapped Rows|Retired Pages|GPU Link Info|Fabric)\s*$")  # begins an excerpt, or is a heading in prose
+_SECTIONS = frozenset((
+    "remapped rows", "retired pages", "gpu link info", "fabric", "clocks throttle reasons", "clocks event reasons", "ecc errors",
+    "bar1 memory usage", "mig mode",
+))  # fmt: skip
+# Begins an excerpt, or is a heading in prose.
+_QUOTED = re.compile(
+    r"^\s*(?:Remapped Rows|Retired Pages|GPU Link Info|Fabric|Clocks (?:Throttle|Event) Reasons|E(?:CC|cc) Errors|BAR1 Memory Usage"
+    r"|MIG Mode)\s*$"
+)
 _TOP = re.compile(r"^\s*(?:=+NVSMI LOG=+|(?:Timestamp|Driver Version|CUDA Version|Attached GPUs)\b)", re.I)
 _HOST = {"driver version": "version", "cuda version": "cuda_version", "attached gpus": "attached"}
 _MIG = "mig device"
@@ -78,7 +85,8 @@ class _Reader:
 
     def _unnamed(self, key: str, line: Line) -> bool:
         """A value that only GPUs have, below a heading and before any GPU's line: an excerpt of one that is not named."""
-        if not self._stack or known_field((*(name for _, name in self._stack), key)) is None:
+        path = (*(name for _, name in self._stack), key)
+        if not self._stack or known_field(path) is None and GROUPS.isdisjoint(path):
             return False
         self.gpus.append(GpuReadings(None, self.section.at(line)))
         return True

@@ -43,6 +43,11 @@ _TOPO_HEAD = r"^\s*GPU\d+\s*(?:GPU\d+|NIC\d+|mlx\S+|CPU Aff|NUMA Aff)"
 _TOPO_LEGEND = r"^\s*(?:Legend:|NIC Legend:|(?:X|OK|CNS|GNS|TNS|NS|DR|U|SYS|NODE|PHB|PXB|PIX|NV#|SOC)\s*=\s|NIC\d+:\s)"
 # The rest of a header or row that a terminal broke at its width; and an author's dots.
 _TOPO_REST = r"^\s*(?:(?:[A-Z\d/][A-Z\d/,-]*|\w{0,8}nity|mlx\S+|\.{2,}|…)(?:\s+|$))+$"
+# Headings of nvidia-smi -q.
+_SMI_QUOTED = (
+    r"^\s*(?:Remapped Rows|Retired Pages|GPU Link Info|Fabric|Clocks (?:Throttle|Event) Reasons)\s*$"
+    r"|^\s{2,}(?:E(?:CC|cc) Errors|BAR1 Memory Usage|MIG Mode)\s*$"
+)
 # What may stand behind `Link 3: ` (states, remote ends, counters).
 _LINK_VALUE = r"(?:\d+(?:\.\d+)? ?GB/s|<|[Ii]nactive|Sleep|Remote Device|[0-9A-F]{8}:|[A-Z][\w/ ]{1,40}(?:Errors?|events|discards|packets|bytes|Blocks|BER))"
 _ENV_NAMES = r"(?:NCCL_[A-Z0-9_]+|TORCH_NCCL_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|NVIDIA_VISIBLE_DEVICES)"
@@ -121,13 +126,16 @@ OUTPUTS: tuple[Format, ...] = (
     ),
     Format(
         "smi-q",
-        ("NVSMI LOG", "Attached GPUs", "Driver Version", "GPU 0", "Remapped Rows", "Retired Pages", "GPU Link Info", "Fabric"),
+        (
+            "NVSMI LOG", "Attached GPUs", "Driver Version", "GPU 0", "Remapped Rows", "Retired Pages", "GPU Link Info", "Fabric",
+            "Clocks Throttle Reasons", "Clocks Event Reasons", "ECC Errors", "Ecc Errors", "BAR1 Memory Usage", "MIG Mode",
+        ),
         r"^\s*=+NVSMI LOG=+|^\s*Attached GPUs\s+:|^\s*Driver Version\s+: \d|^\s*GPU [0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s*$"
-        # Headings from which authors quote a GPU's values without its name.
-        r"|^\s*(?:Remapped Rows|Retired Pages|GPU Link Info|Fabric)\s*$",
+        # Headings from which authors quote a GPU's values without its name; what prose may say too only where it is indented.
+        rf"|{_SMI_QUOTED}",
         # A leaf has a space before its colon (lspci's and lscpu's lines have none), a heading has no colon at all.
         r"^\s*[\w(][^|:]{0,80}\s:(?:\s|$)|^\s*GPU [0-9A-Fa-f]{4,8}:|^(?!\s*(?:GPU|NIC)\d)\s+[A-Za-z][^|:<]{0,60}$|^\s*\[?\s?\.{3}"
-        r"|^\s*(?:Remapped Rows|Retired Pages|GPU Link Info|Fabric)\s*$",
+        rf"|{_SMI_QUOTED}",
         strangers=3,
         first=r"^\s*=+NVSMI LOG=+",
         joins=False,

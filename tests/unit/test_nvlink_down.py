@@ -351,3 +351,10 @@ def test_a_cut_matrix_of_sound_gpus_accuses_none():
     # Of a V100 cube cut after its first row the GPUs of the other quad have no link to GPU0 by design.
     assert said(matrix(["NV1 NV1 NV2 NODE NODE NODE NV2", *(" ".join("-" * n) for n in (6, 5, 4, 3, 2, 1))]), gpus(*[None] * 8)) == {}
     assert said(matrix(["NV1 NV1 NV2 NODE NODE NODE NV2", *(" ".join("-" * n) for n in (6, 5, 4, 3, 2, 1))]), gpus(*[V100] * 8)) == {}
+
+
+def test_a_superchip_alone_is_not_told_to_seat_a_bridge():
+    found = findings(NvLinkDown(), listing(("NVIDIA GH200 480GB", ""), all_inactive=(0,)))["nvlink-down", "gpu:0"]
+    assert found.severity == "note" and "bridge" not in found.message and not found.remediation
+    card = findings(NvLinkDown(), listing(("NVIDIA A40", ""), all_inactive=(0,)))["nvlink-down", "gpu:0"]
+    assert card.severity == "note" and "bridge" in card.message

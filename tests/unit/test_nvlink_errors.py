@@ -73,3 +73,9 @@ def test_cards_without_nvlink_have_nothing_to_count():
     assert not list(check(NvLinkErrors(), NvLinks(dark, (NvLinkGpu(gpu=0, origin=HERE),))))
     unread = tuple(NvLink(gpu=0, link=n, active=True, origin=HERE) for n in range(12))
     assert [type(x).__name__ for x in check(NvLinkErrors(), NvLinks(unread, ()))] == ["CannotTell"]
+
+
+def test_a_crc_counter_of_sixteen_bits_at_its_end():
+    assert said(zero(crc=65535)) == {"nvlink:0/0": ("error", "certain")}
+    assert said(zero(crc=65534)) == {"nvlink:0/0": ("warning", "possible")}
+    assert said(zero(crc=255)) == {}

@@ -176,3 +176,59 @@ def test_an_excerpt_is_of_one_gpu_however_often_a_heading_stands_below_others() 
     text += "        Aggregate\n            Double Bit\n                Total : 2\n"
     (gpu,) = (g for f in parse("smi-q", text) if isinstance(f, Gpus) for g in f)
     assert (gpu.ecc_uncorrectable_volatile, gpu.ecc_uncorrectable_aggregate) == (0, 2)
+
+
+QUOTED = {
+    "Clocks Throttle Reasons": """    Clocks Throttle Reasons
+        Idle                        : Not Active
+        SW Power Cap                : Not Active
+        HW Slowdown                 : Active
+            HW Thermal Slowdown     : Not Active
+            HW Power Brake Slowdown : Active
+        Sync Boost                  : Not Active
+        SW Thermal Slowdown         : Not Active
+        Display Clock Setting       : Not Active
+""",
+    "ECC Errors": """    ECC Errors
+        Volatile
+            SRAM Correctable            : 0
+            SRAM Uncorrectable          : 0
+            DRAM Correctable            : 4
+            DRAM Uncorrectable          : 2
+""",
+    "MIG Mode": "    MIG Mode\n        Current                     : Enabled\n        Pending                     : Enabled\n",
+    "BAR1 Memory Usage": "    BAR1 Memory Usage\n        Total                       : 256 MiB\n        Used                        : 3 MiB\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("heading", "field", "value"),
+    [
+        ("Clocks Throttle Reasons", "throttle", ("hw_slowdown", "hw_power_brake")),
+        ("ECC Errors", "ecc_uncorrectable_volatile", 2),
+        ("MIG Mode", "mig_mode", "enabled"),
+        ("BAR1 Memory Usage", "bar1_mib", 256),
+    ],
+)
+def test_a_part_of_the_output_quoted_without_its_gpu(heading: str, field: str, value: object) -> None:
+    sections = [s for s in recognise(f"My GPU says\n\n{QUOTED[heading]}\nWhat now?\n") if s.kind == "smi-q"]
+    assert len(sections) == 1
+    (gpu,) = next(f for f in parse("smi-q", sections[0].text) if isinstance(f, Gpus))
+    assert (getattr(gpu, field), gpu.bdf, gpu.index) == (value, None, None)
+
+
+def test_the_same_part_of_two_gpus_is_two_gpus() -> None:
+    text = QUOTED["MIG Mode"] + QUOTED["MIG Mode"].replace("Enabled", "Disabled")
+    assert [g.mig_mode for g in gpus(text)] == ["enabled", "disabled"]
+
+
+def test_headings_of_a_manual_are_no_output() -> None:
+    assert [s for s in recognise("ECC Errors\n\nWhat they mean.\n\nMIG Mode\n\nIt splits a GPU.\n") if s.kind == "smi-q"] == []
+
+
+def test_a_reason_that_is_active_counts_though_the_list_breaks_off() -> None:
+    lines = QUOTED["Clocks Throttle Reasons"].splitlines(keepends=True)
+    (gpu,) = gpus("".join(lines[:-1]))  # `grep -A 7`
+    assert (gpu.throttle, gpu.hw_slowdown, gpu.hw_power_brake, gpu.hw_thermal, gpu.sw_thermal) == (None, True, True, False, False)
+    (gpu,) = gpus("".join(lines[:4]))
+    assert (gpu.hw_slowdown, gpu.hw_power_brake) == (True, None)

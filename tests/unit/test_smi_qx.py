@@ -176,6 +176,7 @@ def test_hostile_depth_and_number() -> None:
             "GPU is lost.  Reboot the system to recover this GPU",
         ),
         ("Unable to determine the device handle for GPU2: Unknown Error\n", None, 2, "Unknown Error"),
+        ("1. It says `Unable to determine the device handle for GPU2: Unknown Error`\n", None, 2, "Unknown Error"),
     ],
 )
 def test_error_text_instead_of_xml(text: str, bdf: str | None, index: int | None, words: str) -> None:

@@ -71,3 +71,11 @@ def test_the_evidence_is_the_line_of_the_reason(kind):
     found = [f for f in check(Throttled(), gpus) if f.severity == "warning"]
     shown = [" ".join(f"{e.where} {e.value}" for e in f.evidence).lower().replace("_", " ") for f in found]
     assert shown and all("hw thermal slowdown" in line for line in shown)
+
+
+def test_a_single_reason_of_a_list_that_breaks_off() -> None:
+    brake = Gpus((Gpu(hw_power_brake=True, hw_slowdown=True, origin=HERE),), False)
+    (found,) = findings(Throttled(), brake).values()
+    assert (found.severity, found.subject) == ("warning", "gpu:?") and "power brake" in found.message
+    assert "None" not in str(found.remediation)
+    assert findings(Throttled(), Gpus((Gpu(index=0, hw_power_brake=False, hw_thermal=False, origin=HERE),), False)) == {}

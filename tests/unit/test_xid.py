@@ -124,3 +124,12 @@ def test_every_row_of_the_table_has_steps() -> None:
 def test_a_reset_names_the_gpu() -> None:
     finding = findings(Xid(), log(event(119)))["xid", f"gpu:{BDF}"]
     assert any(s.command == f"sudo nvidia-smi --gpu-reset -i {BDF}" and s.risk == "disruptive" for s in finding.remediation)
+
+
+def test_a_number_that_the_message_contradicts() -> None:
+    """A monitor repeated the driver's message about a link under another number."""
+    found = findings(Xid(), KernelLog((event(71, text="NVRM: Xid (PCI:0000:b9:00): 71, NVLink: fatal error detected on link 6"),)))
+    (finding,) = found.values()
+    assert finding.severity == "error" and "NVLink" in finding.message
+    (plain,) = findings(Xid(), KernelLog((event(71, text="NVRM: Xid (PCI:0000:b9:00): 71, Ch 00000008"),))).values()
+    assert plain.severity == "warning"
