@@ -185,6 +185,7 @@ class NvLinkGpu(Entry):
     all_inactive: bool | None = None  # nvidia-smi's own sentence
     no_nvlink: bool | None = None  # listed without any Link row, and the row is complete: this part has none
     elided: bool | None = None  # the author or a cut left links out: absence proves nothing
+    complaint: str | None = None  # another tool's words about the errors of its links, whichever they are
 
 
 class NvLinks(Fact):

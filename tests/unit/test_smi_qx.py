@@ -38,7 +38,8 @@ def test_two_h200_of_driver_580() -> None:
         "bar1_mib": 262144, "persistence": True, "display_active": False, "mig_mode": "disabled",
         "virtualization": "passthrough", "ecc_uncorrectable_volatile": 0, "ecc_uncorrectable_aggregate": 0,
         "remap_correctable": 0, "remap_uncorrectable": 0, "remap_pending": False, "remap_failed": False,
-        "throttle": ("idle",), "power_limit_w": 700.0, "power_default_w": 700.0, "replays": 0,
+        "throttle": ("idle",), "hw_slowdown": False, "hw_thermal": False, "hw_power_brake": False, "sw_thermal": False,
+        "power_limit_w": 700.0, "power_default_w": 700.0, "replays": 0,
         "replay_rollovers": 0, "fabric_state": "completed", "fabric_status": "success", "c2c": False,
     }  # fmt: skip
 
