@@ -9,7 +9,7 @@ from gpudoctor.discover import Plugins
 from gpudoctor.engine import run
 from gpudoctor.facts.base import Fact
 from gpudoctor.facts.gpu import Gpus
-from gpudoctor.facts.outcomes import Outcomes
+from gpudoctor.facts.outcomes import Outcomes, ToolTests
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Platform
@@ -50,6 +50,13 @@ def judge(
     findings = [f for r in results for f in r.findings]
     diagnoses = diagnose(findings, _gpus_of(intake.stores, findings))
     unsettled = [*unanswered, *_unsettled(intake, results, timed_out)]
+    beside: tuple[Missing, ...] = ()
+    if plugins.checkers and any(ToolTests in store for store in intake.stores):
+        from gpudoctor.correlate.tools import unexplained
+
+        beside = tuple(unexplained(intake.stores, findings))
+        # Where only some checks are asked for, another may well explain it.
+        unsettled.extend(m for m in beside if m.needed and not select and not ignore)
     if unchecked:
         unsettled.append(
             Missing("every check", "no checker is installed: gpudoctor finds them as entry points", "pip install gpudoctor", True)
@@ -64,7 +71,7 @@ def judge(
         hosts=intake.stores,
         results=results,
         diagnoses=diagnoses,
-        missing=tuple(dict.fromkeys((*unsettled, *intake.missing, *_absent(intake.stores, plugins)))),
+        missing=tuple(dict.fromkeys((*unsettled, *beside, *intake.missing, *_absent(intake.stores, plugins)))),
         verdict=verdict,
         exit_code={"fail": 1, "unknown": 3, "pass": 0}[verdict],
         seconds=seconds,

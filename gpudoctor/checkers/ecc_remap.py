@@ -62,21 +62,21 @@ class EccRemap(BaseChecker):
         by_bdf: dict[str | None, list[KernelEvent]] = {}
         for event in log.of("xid") if log is not None else ():
             if event.code in _PENDING | _FAILED | _UNCORRECTABLE:
-                by_bdf.setdefault(event.bdf, []).append(event)
+                by_bdf.setdefault(event.bdf if event.gpu is None else event.subject, []).append(event)
         silent = 0
         for gpu in gpus or ():
             said = _Said()
             _counters(gpu, said)
-            events = by_bdf.pop(gpu.bdf, []) if gpu.bdf is not None else []
+            events = by_bdf.pop(gpu.bdf if gpu.bdf is not None else gpu.subject, [])
             _logged(events, gpu, said)
             # A source that shows BAR1 (nvidia-smi -q, NVML) shows the counters too: N/A there is a part without ECC.
             silent += not said.items and gpu.bar1_mib is None and all(getattr(gpu, f) is None for f in _FIELDS)
             yield from _finding(said, gpu.subject, gpu.label, gpu.bdf)
-        for bdf, events in by_bdf.items():
+        for events in by_bdf.values():
             said = _Said()
-            _logged(events, Gpu(bdf=bdf), said)
-            label = f"the GPU at {bdf}" if bdf else "a GPU whose address the log does not give"
-            yield from _finding(said, f"gpu:{bdf}" if bdf else "host", label, bdf)
+            _logged(events, Gpu(bdf=events[0].bdf), said)
+            label = events[0].who if events[0].subject != "host" else "a GPU whose address the log does not give"
+            yield from _finding(said, events[0].subject, label, events[0].bdf)
         if gpus is None:
             yield CannotTell(ECC_REMAP.slug, "the GPUs' ECC and remapping counters are not at hand, only the kernel log")
         elif silent:

@@ -117,11 +117,11 @@ def _last_losses(log: KernelLog | None) -> tuple[KernelEvent, ...]:
         for e in log.of("xid", "fell-off", "rm-init-failed")
         if not e.stale and (e.kind != "xid" or e.code == _FELL_OFF)
     ]
-    return tuple({e.bdf: e for e in lost}.values())
+    return tuple({e.subject: e for e in lost}.values())
 
 
 def _from_log(event: KernelEvent) -> Finding:
-    where = f"the GPU at {event.bdf}" if event.bdf else "a GPU"
+    where = event.who
     unmapped = event.text.startswith("NVRM: BAR")
     why = "its memory windows (BARs) are not mapped" if unmapped else "RmInitAdapter failed"
     words = {
@@ -131,7 +131,7 @@ def _from_log(event: KernelEvent) -> Finding:
         f"{where[0].upper()}{where[1:]} has fallen off the PCI bus"
         + (" (Xid 79)." if event.code == _FELL_OFF else "."),
     )
-    found = _lost(f"gpu:{event.bdf}" if event.bdf else "host", words, (event.at("text"),), event.bdf, LIKELY)
+    found = _lost(event.subject, words, (event.at("text"),), event.bdf, LIKELY)
     return replace(found, remediation=_MAP) if unmapped else found
 
 

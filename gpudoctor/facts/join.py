@@ -6,6 +6,7 @@ from gpudoctor.facts.bandwidth import PairRates, PeerCopies
 from gpudoctor.facts.base import Entry, Loss, merge_entry
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.hang import FlightRecorder
+from gpudoctor.facts.kernel import KernelLog
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.topology import NvLinks, Pairs
@@ -17,6 +18,7 @@ def join(store: FactStore) -> FactStore:
     _names_from_nvlink(store)
     _gpus_from_pci(store)
     _addresses_from_measurement(store)
+    _events_of_numbered_gpus(store)
     _dumps_of_one_kind(store)
     return store
 
@@ -108,6 +110,18 @@ def _addresses_from_measurement(store: FactStore) -> None:
         return
     merged = Gpus.merge([*([gpus] if gpus is not None else []), Gpus(tuple(found), complete=False)], lambda _: None)
     store.put(replace(merged, complete=gpus.complete if gpus is not None else False))
+
+
+def _events_of_numbered_gpus(store: FactStore) -> None:
+    """What DCGM says of `GPU 3` and the kernel of an address are one GPU's."""
+    log, gpus = store.get(KernelLog), store.get(Gpus)
+    if log is None or gpus is None or not any(e.gpu is not None for e in log):
+        return
+    events = []
+    for event in log:
+        gpu = gpus.by_index(event.gpu) if event.gpu is not None and event.bdf is None else None
+        events.append(replace(event, bdf=gpu.bdf, gpu=None) if gpu is not None and gpu.bdf is not None else event)
+    store.put(KernelLog(tuple(events)))
 
 
 def _names_from_nvlink(store: FactStore) -> None:

@@ -21,7 +21,18 @@ class KernelEvent(Entry):
     bridge: str | None = None  # bandwidth-limited: where the narrow link is
     link: int | None = None  # NVLink or NVSwitch port named in the message
     text: str = ""
+    gpu: int | None = None  # the driver's number, where a source gives no address
     stale: bool = False  # before the last driver load or reset that the log shows
+
+    @property
+    def subject(self) -> str:
+        """`gpu:0000:41:00.0`, `gpu:3`, else the host."""
+        return f"gpu:{self.bdf}" if self.bdf is not None else f"gpu:{self.gpu}" if self.gpu is not None else "host"
+
+    @property
+    def who(self) -> str:
+        """For a reader: `the GPU at 0000:41:00.0`, `GPU3`, `a GPU`."""
+        return f"the GPU at {self.bdf}" if self.bdf is not None else f"GPU{self.gpu}" if self.gpu is not None else "a GPU"
 
 
 class KernelLog(Fact):

@@ -1,4 +1,4 @@
-"""How the probes of a live look ended."""
+"""How the probes of a live look ended, and what another tool's own tests say."""
 
 from __future__ import annotations
 
@@ -37,3 +37,30 @@ class Outcomes(Fact):
     @classmethod
     def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> Outcomes:
         return Outcomes(tuple(o for p in parts for o in p.outcomes))
+
+
+class ToolTest(Entry):
+    """One test that a tool made, of one GPU or (gpu None) as a whole. status: pass, fail, warn, skip, not run, info."""
+
+    tool: str  # "DCGM"
+    test: str
+    status: str
+    gpu: int | None = None  # as the tool numbers it
+    messages: tuple[str, ...] = ()  # its own words; `messages.0` in origin says where
+
+
+class ToolTests(Fact):
+    """What DCGM's diagnostics and health watches say."""
+
+    on_request: ClassVar[bool] = True
+    label: ClassVar[str] = "tests of DCGM"
+    hint: ClassVar[str | None] = "dcgmi diag -r 2"
+
+    tests: tuple[ToolTest, ...]
+
+    def __iter__(self) -> Iterator[ToolTest]:
+        return iter(self.tests)
+
+    @classmethod
+    def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> ToolTests:
+        return ToolTests(tuple(t for p in parts for t in p.tests))

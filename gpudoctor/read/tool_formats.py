@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from gpudoctor.read.formats import Format
+from gpudoctor.read.formats import JSON_LINE, Format
 
+# Headings of dcgmi's tables, and rows of `diag` from which an excerpt may begin.
+_DCGM = (
+    r"^\s*\|\s*Diagnostic\s+\|\s*Result\s*\|?\s*$|^\s*[|+]-{5}\s+(?:Metadata|Deployment|Hardware|Integration|Stress|Performance)\s+-{3,}"
+    r"|^\s*\|\s*(?:NvLink Link Status|NVLINK Error Counts|Health Monitor Report|Overall Health|Topology Information)\b"
+    r"|^\s*\|\s*[A-Z][\w: ]{0,40}?\s*\|\s*(?:NVLINK Error Counts|Topology Information|Overall Health:)|^\s*Health Monitor Report\s*$"
+    r"|^\s*\|\s*(?:GPU Memory|PCIe|Diagnostic|Pulse Test|SM Stress|Targeted Stress|Targeted Power|Memory Bandwidth|Memtest|EUD Test)\s+"
+    r"\|\s*(?:Pass|Fail|Warn|Skip) - (?:All|GPUs?:)|^\s*gpuId \d{1,4}:\s*$"
+)
 _MATRIX = r"(?:(?:Uni|Bi)directional\s+)?P2P=(?:En|Dis)abled\s+(?:Write\s+)?(?:Bandwidth|Latency)\b"
 
 TOOLS: tuple[Format, ...] = (
@@ -19,5 +27,23 @@ TOOLS: tuple[Format, ...] = (
         strangers=2,
         first=r"^\s*\[P2P \(Peer-to-Peer\) GPU",
         joins=False,
+    ),
+    Format(
+        "dcgm",
+        (
+            "Diagnostic  ", "  Metadata  -", "  Deployment  -", "  Hardware  -", "  Integration  -", "  Stress  -", "  Performance  -", "NvLink Link Status",
+            "NVLINK Error Counts", "Health Monitor Report", "Overall Health", "Topology Information", "Pass - ", "Fail - ", "Warn - ", "Skip - ", "gpuId ",
+        ),
+        _DCGM,
+        r"^\s*[|+](?!\s*NVIDIA-SMI)|^\s*(?:GPUs:|NvSwitches:|gpuId \d|physicalId \d|[UDX_](?: [UDX_])*\s*$|No (?:GPUs|NvSwitches) found|Link Entities:|Key: Up=U)"
+        r"|^\s*\d{1,2}:\d{3,}(?:\s+\d{1,2}:\d{3,})*\s*$|^\s*Health Monitor Report\s*$",
+        strangers=2,
+    ),
+    Format(
+        "dcgm-json",
+        ('"DCGM GPU Diagnostic"', '"DCGM Diagnostic"', '"test_categories"'),
+        r'^\s*(?:\{\s*)?"DCGM (?:GPU )?Diagnostic"\s*:|^\s*(?:\{\s*)?"test_categories"\s*:',
+        JSON_LINE,
+        balanced=True,
     ),
 )

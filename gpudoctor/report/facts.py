@@ -18,6 +18,7 @@ from gpudoctor.facts.bandwidth import (
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.kernel import KernelLog
 from gpudoctor.facts.nccl import Nccl, NcclComm
+from gpudoctor.facts.outcomes import ToolTests
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.topology import Nic, Nics, NvLink, NvLinks, Pair, Pairs
@@ -66,6 +67,11 @@ def _families(store: FactStore) -> dict[str, list[Json]]:
         out["peer_copies"] = [_peer_copy(c) for c in peers]
     if copies is not None:
         out["host_copies"] = [_host_copy(c) for c in copies]
+    tested = store.get(ToolTests)
+    if tested is not None:
+        out["tool_tests"] = [
+            {"tool": t.tool, "test": t.test, "gpu": t.gpu, "status": t.status, "messages": list(t.messages)} for t in tested
+        ]
     if log is not None:
         counts: dict[tuple[str | None, int], int] = {}
         for event in log.of("xid"):

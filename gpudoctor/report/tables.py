@@ -18,6 +18,7 @@ _TITLES = {
     "nic_paths": "GPU to NIC",
     "pci": "PCI devices",
     "xid": "Xid",
+    "tool_tests": "Tests of DCGM",
     "peer_copies": "Copies between GPUs (on: peer access, off: through host memory)",
 }
 

@@ -10,6 +10,7 @@ from gpudoctor.facts.bandwidth import Bandwidth
 from gpudoctor.facts.gpu import Driver, Gpus
 from gpudoctor.facts.hang import FlightRecorder, Watchdog
 from gpudoctor.facts.nccl import Nccl
+from gpudoctor.facts.outcomes import ToolTests
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import Pairs
@@ -243,6 +244,10 @@ def _of_a_job(store: FactStore, style: Style) -> Iterator[list[str]]:
         from gpudoctor.report.bandwidth import view as measured
 
         yield measured(store, style)
+    if ToolTests in store:
+        from gpudoctor.report.tools import view as tested
+
+        yield tested(store, style)
     if Watchdog in store or FlightRecorder in store:
         from gpudoctor.report.hang import view as hangs
 
