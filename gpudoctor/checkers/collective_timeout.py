@@ -26,7 +26,7 @@ class CollectiveTimeout(BaseChecker):
         # Loaded where there is a job to judge: most runs look at a host alone, and need only know what could be said.
         from gpudoctor.checkers.job_ends import deaths, errors, stuck, unexplained, unfinished_start
         from gpudoctor.checkers.job_hangs import findings, processes_of
-        from gpudoctor.checkers.job_reports import differing, named
+        from gpudoctor.checkers.job_reports import differing, heard, named
         from gpudoctor.hang import hangs, world_of
 
         watchdog, recorder, nccl = facts.get(Watchdog), facts.get(FlightRecorder), facts.get(Nccl)
@@ -45,6 +45,8 @@ class CollectiveTimeout(BaseChecker):
             said += named(watchdog)
             said += stuck(watchdog)
             said += errors(watchdog, nccl)
+            if not any(isinstance(s, Finding) for s in said):
+                said += heard(watchdog)
         if not found and not any(isinstance(s, Finding) for s in said) and not any(m.slug for m in (nccl.messages if nccl is not None else ())):
             said += unexplained(watchdog, nccl)
         yield from said

@@ -46,6 +46,22 @@ def named(watchdog: Watchdog) -> Iterator[Finding]:
         yield from _waiting(watchdog)
 
 
+def heard(watchdog: Watchdog) -> Iterator[Finding]:
+    """Ranks that only heard of another one's time-out, where that one's lines are not there: it waited, and is not to blame."""
+    told = [w for w in watchdog.works if w.told_by is not None]
+    if not told:
+        return
+    by = sorted({w.told_by for w in told if w.told_by is not None})
+    ranks = {w.rank for w in told if w.rank is not None}
+    yield Finding(
+        COLLECTIVE_TIMEOUT.slug, ERROR, "host",
+        f"{_ranks(by)} waited in a collective that did not end in its time; {_lower(_ranks(ranks)) if ranks else 'another rank'} heard of it. In which, "
+        f"and which rank did not come, only the lines of {_lower(_ranks(by))} and of the others show.",
+        tuple(dict.fromkeys(w.at("*") for w in told))[:MAX_EVIDENCE], POSSIBLE, "The job stands still until the watchdog ends it.",
+        (Step(f"Give gpudoctor check --from the logs of all ranks, that of {_lower(_ranks(by))} first"),),
+    )  # fmt: skip
+
+
 def _few(report: Accused) -> bool:
     """Where half of a group or more is absent, those that came are as likely to be the odd ones."""
     return report.world is None or len(report.ranks) * 2 <= max(report.world, 2)

@@ -72,7 +72,8 @@ LOGS: tuple[Format, ...] = (
             "no socket interface found", "Duplicate GPU detected", "using the same GPU", "invalid device ordinal", "failed to extend /dev/shm",
             "shared memory segment", "NVLink SHARP", "Fabric Manager or NVSwitches", "peer access is not supported", "Mismatched NCCL version",
             "Got completion ", "ncclUnhandledCudaError", "ncclRemoteError", "unhandled cuda error", "system not yet initialized", "Cuda failure ",
-            "onnection closed by remote peer", "socketStartConnect", "socketPollConnect", "socketProgress", "Net : Connect to ", "Call to ibv_", "Call to connect failed",
+            "onnection closed by remote peer", "socketStartConnect", "socketPollConnect", "socketProgress", "Net : Connect to ", "Call to ibv_", "Call to connect failed", "uncorrectable NVLink error",
+            "uncorrectable ECC error", " of node ", "Failed, NCCL error", " : invalid root ",
             "ncclSystemError", "ncclInternalError", "No CUDA GPUs are available", "no kernel image is available", "ncclInvalidUsage",
             "NCCL error", "NCCL operation", "unhandled system error", "essage truncated", "collective mismatch", "Mismatched collective",
             " bytes instead of ", "Unable to load NCCL", "libnccl.so", "Socket recv failed while polling",
@@ -80,7 +81,8 @@ LOGS: tuple[Format, ...] = (
         r"no socket interface found|Duplicate GPU detected|using the same GPU|invalid device ordinal|failed to extend /dev/shm|shared memory segment"
         r"|NVLink SHARP|Fabric Manager or NVSwitches|peer access is not supported|Mismatched NCCL version|Got completion |ncclUnhandledCudaError"
         r"|ncclRemoteError|unhandled cuda error|system not yet initialized|Cuda failure |onnection closed by remote peer|socketStartConnect|socketPollConnect"
-        r"|socketProgress|Net : Connect to |Call to (?:ibv_|connect failed ?:)|ncclSystemError"
+        r"|socketProgress|Net : Connect to |Call to (?:ibv_|connect failed ?:)|ncclSystemError|CUDA error: uncorrectable (?:NVLink|ECC) error"
+        r"|Attribute \w+ of node \w+ not found|Failed, NCCL error|\w : invalid root \d"
         r"|ncclInternalError|No CUDA GPUs are available|no kernel image is available|ncclInvalidUsage|unhandled system error|NCCL error(?: in|: )"
         r"|NCCL operation \w+.{0,200}failed|essage truncated ?: receiv|collective mismatch error|Mismatched collective detected"
         r"|receiv(?:ed|ing) \d+ bytes instead of \d|Unable to load NCCL library|libnccl\.so[.\d]*: cannot open|Socket recv failed while polling",

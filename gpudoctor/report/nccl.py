@@ -33,6 +33,12 @@ def view(store: FactStore, style: Style) -> list[str]:
         text = f"{passed} of NCCL's own diagnostics passed"
         text += f"; not in order: {'; '.join(d.text for d in failed[:4])}" if failed else ", none complains"
         lines += hanging(f"{'':<{_COLUMN}}", " " * _COLUMN, text, style)
+    warned = (m for m in (nccl.messages if nccl is not None else ()) if m.family == "unknown" and m.level in ("WARN", "ATTN"))
+    unknown = list({m.text: m for m in reversed([*warned])}.values())[::-1]
+    if nccl is not None and unknown and not any(m.slug for m in nccl.messages):
+        said = "; ".join(f"`{m.text[:160]}` (line {m.line})" for m in unknown[:_ALIKE])
+        more = f" and {len(unknown) - _ALIKE} more" if len(unknown) > _ALIKE else ""
+        lines += hanging(f"{'' if lines else 'NCCL':<{_COLUMN}}", " " * _COLUMN, f"warns of something that gpudoctor does not know: {said}{more}", style)
     return lines
 
 

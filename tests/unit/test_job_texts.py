@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from gpudoctor.report.layout import Style
+from gpudoctor.report.nccl import view
 from tests.unit.test_homes import found, report
+
+PLAIN = Style(unicode=False, width=10_000)
 
 
 def test_a_refused_call_is_the_cause_and_not_the_results_below_it() -> None:
@@ -53,3 +57,35 @@ def test_nccl_of_2018_whose_lines_lack_its_name() -> None:
     )
     (finding,) = found(told, "network-error").values()
     assert "timed out" in finding.evidence[0].value and not found(told, "peer-died")
+
+
+def test_a_framework_that_repeats_nccls_result_or_cudas() -> None:
+    trt = "Failed, NCCL error /src/cpp/plugins/allreducePlugin.cpp:295 '{}'\n"
+    internal = report(trt.format("internal error - please report this issue to the NCCL developers"))
+    assert {f.confidence for f in found(internal, "peer-died").values()} == {"possible"}
+    assert found(report("RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution\n"), "nvlink-errors")
+    assert found(report("RuntimeError: CUDA error: uncorrectable ECC error encountered\n"), "ecc-remap")
+    assert found(report("INTERNAL: NCCL operation ncclCommInitRank(&comm) failed. Last NCCL warning(error) log entry 'Attribute busid of node nic not found'.\n"), "nccl-env")
+    assert not report("the ECC error of node 7 was not found again; NVLink errors are rare\n").diagnoses
+
+
+def test_a_warning_that_no_family_knows_is_shown() -> None:
+    line = "node1:70:71 [0] init.cc:303 NCCL WARN Something entirely new on rank 3\n"
+    told = report(line + line)
+    picture = "\n".join(view(told.hosts[0], PLAIN))
+    assert "does not know: `Something entirely new on rank 3` (line 1)" in " ".join(picture.split()) and picture.count("entirely") == 1
+    known = report(line + "node1:70:71 [0] misc/cudawrap.cc:36 NCCL WARN Cuda failure 'out of memory'\n")
+    assert "does not know" not in "\n".join(view(known.hosts[0], PLAIN))
+
+
+def test_ranks_that_only_heard_of_a_time_out() -> None:
+    """The one that timed out waited: nobody is to blame by these lines."""
+    heard = (
+        "[rank0]:[E804 23:05:54.817424543 ProcessGroupNCCL.cpp:1914] [PG ID 0 PG GUID 0(default_pg) Rank 0] Received a dump signal due to a collective "
+        "timeout from  rank 13 and we will try our best to dump the debug info. Last enqueued NCCL work: 1261, last completed NCCL work: 1259.This is\n"
+    )
+    (finding,) = found(report(heard), "collective-timeout").values()
+    assert (finding.subject, finding.confidence) == ("host", "possible") and "Rank 13 waited" in finding.message
+    own = "[rank13]:[E804 23:05:54.1 ProcessGroupNCCL.cpp:632] [Rank 13] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600020 milliseconds before timing out.\n"
+    (finding,) = found(report(heard + own), "collective-timeout").values()
+    assert "ALLREDUCE #7" in finding.message
