@@ -21,6 +21,8 @@ from gpudoctor.read.section import Section, Unparsable
 
 _P2P = frozenset(P2P_WORDS)
 _CPU_LIST = re.compile(r"^\d+(?:[-,]\d+)*$")
+_NODE_NA = re.compile(r"^\d+N/A$")
+_SIBLINGS = re.compile(r"^(\d+)-(\d+),(\d+)-(\d+)$")
 _GPU = re.compile(r"^GPU(\d+)$")
 # `topo -p2p p` asks for PCIe peer access, which NVLink parts answer with NS: it is not the read capability.
 _CAPABILITY = {"r": "p2p_read", "w": "p2p_write", "n": "p2p_nvlink", "a": "p2p_atomics", "p": "p2p_pcie"}
@@ -124,14 +126,30 @@ def _pair(a: int, b: int, cell: str, field: str | None, pcie_only: bool, origin:
     return Pair(**common, path=_class(cell), pcie_only=True if pcie_only else None)
 
 
+def _apart(rest: list[str], matrix: Matrix) -> list[str]:
+    """The columns behind a row whose blanks a terminal ate: `0N/A` is `0  N/A`, `56-111,168-2231` is `56-111,168-223  1`.
+
+    The node is taken off the CPUs only where siblings prove it: both ranges of a node are of one length.
+    """
+    words = [part for word in rest for part in ((word[:-3], "N/A") if _NODE_NA.match(word) else (word,))]
+    if len(words) < 2 or not _CPU_LIST.match(words[1]):
+        found = _SIBLINGS.match(words[0]) if words else None
+        nodes = matrix.header is None or matrix.labels.count("NUMA") > 0
+        if found is not None and nodes:
+            a, b, c, d = (int(n) for n in found.groups())
+            if d - c != b - a and d // 10 - c == b - a:
+                words[:1] = [words[0][:-1], words[0][-1]]
+    return words
+
+
 def _gpu(index: int, row: Row, matrix: Matrix, origin: dict[str, Evidence]) -> Gpu:
     """The columns behind the matrix: CPU Affinity, NUMA Affinity, GPU NUMA ID. Newer drivers added the later ones."""
-    rest = list(row.rest)
+    rest = _apart(row.rest, matrix)
     affinity = node = None
     if matrix.header is None or "CPU" in matrix.labels:
         first = rest.pop(0) if rest else ""
         # A blank affinity shifts the words; a list of several CPUs cannot be a node.
-        if _CPU_LIST.match(first) and (len(row.rest) >= matrix.behind or not first.isdigit()):
+        if _CPU_LIST.match(first) and (len(rest) + 1 >= matrix.behind or not first.isdigit()):
             affinity = first
         elif first != "N/A":
             rest = []

@@ -18,6 +18,7 @@ NAME = lazy(r"^(?:GPU|NIC|CPU|NVME)\d+$|^(?:mlx|hfi1_|bnxt_re|irdma|rocep|roceo|
 _GPU = lazy(r"^GPU\d+$")
 _NAMES = lazy(r"(?:GPU|NIC)\d+")
 _RUN_TOGETHER = lazy(r"^(?:(?:GPU|NIC)\d+){2,}$")
+_INTO_LABEL = lazy(r"^(.*\d)(CPU|NUMA)$")  # `NIC11CPU Affinity`: the last name ran into the first label
 _DOTS = lazy(r"^(?:\.{2,}|…|\[(?:\.{2,}|…)\])$")
 _LABELS = ("CPU", "NUMA", "GPU", "Affinity", "ID")
 _LEGEND = lazy(r"^\s*(X|SYS|NODE|PHB|PXB|PIX|NV#|SOC|OK|CNS|GNS|TNS|NS|DR|U)\s*=\s")
@@ -123,6 +124,10 @@ def _header(words: list[str]) -> tuple[list[str], list[str]]:
     """Columns are the words before the first label; names that ran into each other are taken apart."""
     columns: list[str] = []
     for place, word in enumerate(words):
+        joined = _INTO_LABEL.match(word)
+        if joined is not None and (NAME.match(joined[1]) or _RUN_TOGETHER.match(joined[1])):
+            columns += _NAMES.findall(joined[1]) if _RUN_TOGETHER.match(joined[1]) else [joined[1]]
+            return columns, [joined[2], *words[place + 1 :]]
         if word in _LABELS:
             return columns, words[place:]
         if _RUN_TOGETHER.match(word):

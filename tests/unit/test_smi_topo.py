@@ -254,3 +254,29 @@ def test_contradicting_cells_are_said():
     got = facts("\tGPU0\tGPU1\nGPU0\t X \tNV12\nGPU1\tNV6\t X \n")
     assert len(got.contradictions) == 1
     assert not any(isinstance(f, Loss) for f in parse("smi-topo", MATRIX))
+
+
+def test_a_name_that_ran_into_the_first_label():
+    text = FOUR.replace("NIC0    CPU Affinity", "NIC0CPU Affinity")
+    got = whole(text)
+    assert [n.name for n in got.get(Nics)] == ["NIC0"]
+    assert [(g.cpu_affinity, g.numa_node) for g in got.get(Gpus)] == [("0-15", 0), ("0-15", 0), ("16-31", 1), ("16-31", 1)]
+    assert {p.nic for p in got.get(Nics).paths} == {"NIC0"}
+
+
+@pytest.mark.parametrize(
+    ("behind", "affinity", "node"),
+    [
+        ("0-55,112-167 0N/A", "0-55,112-167", 0),
+        ("56-111,168-2231               N/A", "56-111,168-223", 1),  # the node stands at the end of the list
+        ("56-111,168-223  1             N/A", "56-111,168-223", 1),
+        ("56-111,168-223                N/A", "56-111,168-223", None),  # no node was printed
+        ("0-23,48-712                   N/A", "0-23,48-71", 2),
+        ("0-7,20-30                     N/A", "0-7,20-30", None),  # not siblings: nothing is taken off
+    ],
+)
+@pytest.mark.parametrize("header", [True, False])
+def test_columns_behind_a_row_whose_blanks_were_eaten(behind, affinity, node, header):
+    head = "        GPU0    GPU1    CPU Affinity    NUMA Affinity   GPU NUMA ID\n" if header else ""
+    got = whole(f"{head}GPU0     X      NV18    {behind}\nGPU1    NV18     X      {behind}\n").get(Gpus)
+    assert [(g.cpu_affinity, g.numa_node) for g in got] == [(affinity, node)] * 2
