@@ -8,6 +8,7 @@ from gpudoctor.checkers.nccl_between import COST_TCP, gpudirect, seen_as, socket
 from gpudoctor.checkers.nccl_causes import P2P_NOT_USED
 from gpudoctor.checkers.nccl_env import P2P_DISABLED_ENV
 from gpudoctor.checkers.nccl_view import Ranks, could_peer, host_of, inside, level, named, pair_of
+from gpudoctor.checkers.nic_used import far_adapters
 from gpudoctor.checkers.traffic import can_peer
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.nccl import Nccl, NcclComm
@@ -49,7 +50,7 @@ def _of_machine(ranks: Ranks, nccl: Nccl, home: FactView, facts: FactView) -> It
     told_as = ""
     if host is not None and home.nowhere is None and names and short(host) not in map(short, names):
         told_as = f" In the log this host is {', '.join(names[:3])}; its GPUs tell that it is the same."
-    for said in (*_switched_off(ranks, nccl, home), *_not_used(ranks, nccl, home)):
+    for said in (*_switched_off(ranks, nccl, home), *_not_used(ranks, nccl, home), *far_adapters(ranks, nccl, home)):
         if isinstance(said, CannotTell) or host is None:
             yield said
         else:

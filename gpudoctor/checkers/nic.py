@@ -32,23 +32,27 @@ NIC_FAR = Cause(
     "GD241",
     "nic-far",
     "A GPU's nearest RDMA NIC is not below its PCIe switch",
-    "warning where another GPU of the host has one at PIX or PXB; else note",
+    "warning where another GPU of the host has one at PIX or PXB, or a job does not use a nearer one; else note",
     "GPUDirect RDMA is fast where GPU and NIC share a PCIe switch (PIX, PXB). Through the CPU's root ports (PHB, "
     "NODE, SYS) it is "
     "slower, and NCCL by default copies through host memory instead. With NVLink, NCCL from 2.12 on may hand traffic "
     "to a GPU that "
     "has a near NIC (PXN), which softens it. It only matters for traffic that leaves the host.",
-    "nvidia-smi topo -m (NIC columns)",
+    "nvidia-smi topo -m (NIC columns); NCCL's log (`NET/IB : Using …` and `via NET/IB/n`)",
     "Move the NIC or the GPU to a slot below the same switch; where the board has none, this is what it gives.",
 )
 
-_NEAR = ("PIX", "PXB")
-_ORDER = ("PIX", "PXB", "PHB", "NODE", "SYS")
+NEAR = ("PIX", "PXB")
+ORDER = ("PIX", "PXB", "PHB", "NODE", "SYS")
 _WORDS = {
     "PHB": "through the CPU's host bridge",
     "NODE": "through the CPU, between host bridges of one NUMA node",
     "SYS": "over the link between the sockets",
 }
+_SEE = Step(
+    "See which NIC each rank takes, and whether with GPUDirect (GDRDMA)",
+    "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH COMMAND 2>&1 | grep -E 'NET/IB|GDR'",
+)
 # So many active Ethernet ports of one part, and a port that is down is taken for a member of the fabric and not for a spare.
 _FABRIC_PORTS = 3
 
@@ -81,7 +85,7 @@ def _links(facts: FactView) -> Iterator[Finding | CannotTell]:
     groups: dict[tuple[str, str], list[Nic]] = {}
     for nic in known:
         groups.setdefault((nic.link_layer or "", _part(nic, facts) or ""), []).append(nic)
-    near = {p.nic for p in nics.paths if p.path in _NEAR}
+    near = {p.nic for p in nics.paths if p.path in NEAR}
     for group in groups.values():
         up = [n for n in group if n.state == "active"]
         for nic in (n for n in group if n.state != "active"):
@@ -203,12 +207,13 @@ def _far(facts: FactView) -> Iterator[Finding | CannotTell]:
     if not best:
         yield CannotTell(NIC_FAR.slug, "the paths between GPUs and NICs are not in the input (nvidia-smi topo -m)")
         return
-    served = next((p for p in best.values() if p.path in _NEAR), None)
+    served = next((p for p in best.values() if p.path in NEAR), None)
     names = {n.name for n in nics}
     if any(p.nic.startswith("NIC") for p in nics.paths):
         names = {n for n in names if n.startswith("NIC")}  # without the legend, mlx5_0 cannot be told from NIC0
+    far: dict[str, list[tuple[Gpu, NicPath]]] = {}
     for index, path in sorted(best.items()):
-        if path.path in _NEAR:
+        if path.path in NEAR:
             continue
         gpu = gpus.by_index(index) if gpus is not None else None
         gpu = gpu or Gpu(index=index)
@@ -216,14 +221,41 @@ def _far(facts: FactView) -> Iterator[Finding | CannotTell]:
         if names - measured or any(n.startswith("?") for n in measured):
             yield CannotTell(NIC_FAR.slug, "the matrix shows only some of the NICs", gpu.subject)
             continue
-        yield _far_finding(gpu, path, served, gpus)
+        far.setdefault(path.nic, []).append((gpu, path))
+    alone = len({p.nic for p in best.values()}) == 1
+    for group in far.values():
+        if alone and len(group) > 1:
+            yield _one_for_all(group, nics, served)
+        else:
+            yield from (_far_finding(gpu, path, served, gpus) for gpu, path in group)
+
+
+def _one_for_all(group: list[tuple[Gpu, NicPath]], nics: Nics, served: NicPath | None) -> Finding:
+    """One adapter serves all GPUs of the host: that is said once, of the adapter."""
+    name = group[0][1].nic
+    nic = next((n for n in nics if n.name == name), Nic(name=name))
+    ways: dict[str, list[int | None]] = {}
+    for gpu, path in group:
+        ways.setdefault(path.path, []).append(gpu.index)
+    words = "; ".join(f"{', '.join(f'GPU{i}' for i in ways[p])} reach it {_WORDS[p]} ({p})" for p in ORDER if p in ways)
+    beside = f" Only GPU{served.gpu} has it at {served.path}." if served is not None else ""
+    return Finding(
+        NIC_FAR.slug,
+        WARNING if served is not None else NOTE,
+        nic.subject,
+        f"{nic.device or name} is the nearest RDMA NIC of every GPU: {words}.{beside}",
+        tuple(path.at("path") for _, path in group[:8]) + ((served.at("path"),) if served is not None else ()),
+        LIKELY if served is not None else POSSIBLE,
+        "only traffic between hosts: without a common switch NCCL copies through host memory, and all GPUs share this port",
+        (_SEE,),
+    )
 
 
 def _nearest(nics: Nics) -> dict[int, NicPath]:
     best: dict[int, NicPath] = {}
     for path in nics.paths:
-        if path.path in _ORDER and (
-            path.gpu not in best or _ORDER.index(path.path) < _ORDER.index(best[path.gpu].path)
+        if path.path in ORDER and (
+            path.gpu not in best or ORDER.index(path.path) < ORDER.index(best[path.gpu].path)
         ):
             best[path.gpu] = path
     return best
@@ -236,12 +268,7 @@ def _far_finding(gpu: Gpu, path: NicPath, served: NicPath | None, gpus: Gpus | N
         evidence.append(served.at("path"))
         beside = f", while GPU{served.gpu} has {served.nic} at {served.path}"
     grace = gpu.c2c or (gpus is not None and any(g.c2c for g in gpus))
-    steps = [
-        Step(
-            "See which NIC each rank takes, and whether with GPUDirect (GDRDMA)",
-            "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH COMMAND 2>&1 | grep -E 'NET/IB|GDR'",
-        )
-    ]
+    steps = [_SEE]
     if served is not None:
         steps.append(
             Step(

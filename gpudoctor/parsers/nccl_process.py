@@ -15,7 +15,7 @@ from gpudoctor.parsers.nccl_state import Proc
 _ENV = re.compile(rb"([A-Z][A-Z0-9_]+) set (?:by (?:environment|config)(?: file)? )?to (.*?)[ \r]*\n")
 _VERSION = re.compile(rb"version (\d+\.\d+(?:\.\d+)?)(?:[^\d\s+.][^\s+]*)?(?:\+cuda[\w.]*[\s*]|\s)")
 _CUDA = re.compile(rb"cudaDriverVersion (\d+)\s")
-_NICS = re.compile(rb"\[\d+\]([\w.-]+:\d+/\w+)(?=[ ;])")
+_NICS = re.compile(rb"\[\d+\]([\w.+-]+:\d+/\w+)(?=[ ;])")
 _INTERFACES = re.compile(rb"\[\d+\]([\w.:@-]+:\[?[0-9a-fA-F.:%]+\]?<\d+>)")
 _ADDRESS = re.compile(rb"Using (?:interface )?(?:\[\d+\])?([\w.@-]+:[0-9a-fA-F.:%]+)(?:<\d+>)?\s")
 _GDR = re.compile(rb"GPU Direct RDMA (Enabled|Disabled) for HCA (\d+) '([^']+)'")

@@ -150,6 +150,19 @@ def test_nobody_has():
     assert far(matrix([["NODE"]])) == {"gpu:0": "note"}
 
 
+def test_one_nic_for_all_is_said_once():
+    assert far(matrix([["SYS"]] * 8)) == {"nic:NIC0": "note"}
+    assert far(matrix([["NODE", "SYS"]] * 4)) == {"nic:NIC0": "note"}
+    assert far(matrix([["PIX"], *[["SYS"]] * 3])) == {"nic:NIC0": "warning"}
+    gpus = Gpus(tuple(Gpu(index=i, bdf=f"0000:{4 + i}1:00.0", origin=HERE) for i in range(8)))
+    one = Nics((Nic(name="NIC0", device="mlx5_0", origin=HERE),), tuple(path(g, "NIC0", "NODE" if g < 4 else "SYS") for g in range(8)))
+    (finding,) = (f for (slug, _), f in findings(NicHealth(), one, gpus).items() if slug == "nic-far")
+    assert finding.subject == "nic:mlx5_0" and len(finding.evidence) == 8
+    assert "GPU0, GPU1, GPU2, GPU3 reach it through the CPU, between host bridges of one NUMA node (NODE); GPU4" in finding.message
+    # One NIC at each socket, or another nearest for one of them: each GPU by itself.
+    assert far(matrix([["NODE", "SYS"], ["NODE", "SYS"], ["SYS", "NODE"]])) == {f"gpu:{i}": "note" for i in range(3)}
+
+
 def test_the_gpu_is_named_by_its_address():
     gpus = Gpus((Gpu(index=0, bdf="0000:41:00.0", origin=HERE),))
     assert list(far(matrix([["SYS"]]), gpus)) == ["gpu:0000:41:00.0"]
