@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from copy import copy
+from functools import cached_property
 
 from gpudoctor.checkers.traffic import can_peer
 from gpudoctor.facts.gpu import Gpu, Gpus
@@ -24,12 +25,23 @@ class Ranks:
         for number, proc, rank in comm.members():
             self.rank.setdefault(number, rank)
             self.proc.setdefault(number, proc)
-        # The same host name and the same GPU twice: two machines share the name (or the address).
-        self._shared_names = _twice((p.host, r) for n, r in self.rank.items() if (p := self.proc[n]).host)
-        self._shared_addresses = _twice((a, r) for n, r in self.rank.items() if (a := self.address(n)))
-        self._direct = {
-            (t.a, t.b) for t in comm.transports if t.via.startswith(("SHM", "P2P/")) and "MNNVL" not in t.via
-        }
+
+    # Looked up where somebody asks: few checkers ask for any of it, and a job may have thousands of ranks.
+
+    @cached_property
+    def _shared_names(self) -> frozenset[str]:
+        """The same host name and the same GPU twice: two machines share the name."""
+        return _twice((p.host, r) for n, r in self.rank.items() if (p := self.proc[n]).host)
+
+    @cached_property
+    def _shared_addresses(self) -> frozenset[str]:
+        """The same of addresses."""
+        return _twice((a, r) for n, r in self.rank.items() if (a := self.address(n)))
+
+    @cached_property
+    def _direct(self) -> frozenset[tuple[int, int]]:
+        """Pairs that talk as only two of one machine can."""
+        return frozenset((t.a, t.b) for t in self.comm.transports if t.via.startswith(("SHM", "P2P/")) and "MNNVL" not in t.via)
 
     def address(self, rank: int) -> str | None:
         """The IP address the rank's process announced; None for one that says nothing (loopback, docker0)."""

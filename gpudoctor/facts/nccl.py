@@ -13,6 +13,7 @@ from gpudoctor.record import EMPTY
 
 Process = tuple[str, str | None, int | None]  # source, host, pid
 _LOCAL = ("127.", "::1", "172.17.", "0.0.0.0", "[::1]")
+_PART = re.compile(r"(\w+) (\d+\.\d+)")
 MAX_PAIRS = 100_000  # of one communicator; beyond, transports are summed up per kind
 
 
@@ -64,11 +65,16 @@ class NcclRank(Entry):
     nvls_channels: int | None = None
     p2p_channels: int | None = None
     init_seconds: float | None = None
-    init_parts: tuple[tuple[str, float], ...] = ()
+    init_said: str = ""  # the parts of that time: "kernels 0.33, alloc 0.03"
     graphs: tuple[Graph, ...] = ()
     nvls: bool | None = None  # set up, not merely available
     order: int = 0  # place in the input, among all sources
     transports: Mapping[tuple[int, int], tuple[str, ...]] = MappingProxyType({})  # (a, b), a < b
+
+    @property
+    def init_parts(self) -> tuple[tuple[str, float], ...]:
+        """Parts of the initialisation in seconds, as NCCL names them."""
+        return tuple((name, float(value)) for name, value in _PART.findall(self.init_said))
 
 
 class NcclProc(Entry):

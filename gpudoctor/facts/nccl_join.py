@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpudoctor.facts.nccl import MAX_PAIRS, NcclComm, NcclMessage, NcclProc, NcclRank, Process, Transport
 from gpudoctor.nccl_messages import ECHO, HARMLESS, PEER
@@ -28,19 +28,24 @@ class _Group:
 
 
 def comms_of(
-    procs: Iterable[NcclProc], messages: Iterable[NcclMessage], counts: Mapping[tuple[int, str], int]
+    procs: Iterable[NcclProc], messages: Sequence[NcclMessage], counts: Mapping[tuple[int, str], int]
 ) -> tuple[NcclComm, ...]:
     """Every communicator, then one entry for each log in which none was named."""
     procs = tuple(procs)
     named: dict[tuple[str, int | None], _Group] = {}
     guessed: list[_Group] = []
     loose: list[tuple[NcclProc, NcclRank]] = []
-    ranks = sorted(((r.order, n, p, r) for n, p in enumerate(procs) for r in p.ranks), key=lambda x: (x[0], x[1]))
-    for _, _, proc, rank in ranks:
+    ranks = [(p, r) for p in procs for r in p.ranks]
+    ranks.sort(key=_in_order)
+    for proc, rank in ranks:
         if rank.nranks is None:
             loose.append((proc, rank))
         elif rank.comm_id is not None:
-            named.setdefault((rank.comm_id, rank.nranks), _Group(rank.nranks)).add(proc, rank)
+            name = (rank.comm_id, rank.nranks)
+            group = named.get(name)
+            if group is None:
+                group = named[name] = _Group(rank.nranks)
+            group.add(proc, rank)
         else:
             _guess(guessed, proc, rank)
     groups = [*named.values(), *guessed]
@@ -55,7 +60,7 @@ def comms_of(
     everything = [*groups, *logs.values()]
     homes: dict[Process, list[tuple[_Group, NcclRank]]] = {}
     sources: dict[str, list[_Group]] = {}
-    for group in groups:
+    for group in groups if messages else ():
         for proc, rank in group.members:
             homes.setdefault((proc.source, proc.host, proc.pid), []).append((group, rank))
         for source in {p.source for p, _ in group.members}:
@@ -68,6 +73,10 @@ def comms_of(
             everything.append(found)
         found.messages.append(message)
     return tuple(_comm(group, counts) for group in everything)
+
+
+def _in_order(member: tuple[NcclProc, NcclRank]) -> int:
+    return member[1].order
 
 
 def _guess(groups: list[_Group], proc: NcclProc, rank: NcclRank) -> None:

@@ -6,23 +6,17 @@ import re
 from collections.abc import Callable
 
 from gpudoctor.facts.nccl import NcclMessage
-from gpudoctor.model import Evidence
 from gpudoctor.nccl_messages import HARMLESS, Family, classify
-from gpudoctor.parsers.nccl_state import Proc
+from gpudoctor.parsers.nccl_state import Place, Proc, evidence
 from gpudoctor.record import replace
 
-Where = Callable[[], tuple[int, str]]  # line number and text, found only where asked for
+Where = Callable[[], Place]  # found only where asked for
 MAX_MESSAGES = 5000  # of one tier: each rank's echo is kept, and none of them takes the place of a cause
 # Lines of level INFO whose words may be a family's; others are never complaints.
 INFO_TELLS = frozenset((b"P2P i", b"Could", b"peer ", b"ncclM", b"Call ", b"socke", b"Faile", b"cuMem", b"Mism", b"NVLin"))
 
 # How the lines begin that show what a call gave back.
 RESULT_TELLS = frozenset((b"group", b"enque", b"misc/", b"init."))
-
-
-def evidence(source: str, spot: tuple[int, str]) -> Evidence:
-    """Where a complaint stands: its line, or the line of NCCL's version, which counts as none."""
-    return Evidence(source, f"line {spot[0]}" if spot[0] else "version line", spot[1][:240])
 
 
 class Heard:

@@ -98,9 +98,11 @@ def _timings(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
     found = _TIMINGS.match(message)
     if found is None or proc.current is None:
         return
-    comm = proc.of_rank(int(found[1]), int(found[2])) or proc.current
+    comm, rank, nranks = proc.current, int(found[1]), int(found[2])
+    if comm.rank != rank or comm.nranks != nranks:
+        comm = proc.of_rank(rank, nranks) or comm
     comm.init_seconds = float(found[3])
-    comm.init_said = found[4]
+    comm.init_said = found[4].decode()
 
 
 def _nvls(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:

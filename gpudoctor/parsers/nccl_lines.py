@@ -12,12 +12,12 @@ from functools import partial
 
 from gpudoctor.facts.nccl import Diagnostic, Nccl
 from gpudoctor.parsers import nccl_figures, nccl_process
-from gpudoctor.parsers.nccl_complaints import INFO_TELLS, RESULT_TELLS, Complaints, Where, evidence
+from gpudoctor.parsers.nccl_complaints import INFO_TELLS, RESULT_TELLS, Complaints, Where
 from gpudoctor.parsers.nccl_figures import counts, figures
 from gpudoctor.parsers.nccl_pair import Connections, describe, named
 from gpudoctor.parsers.nccl_process import Seen, gdr, version_in
-from gpudoctor.parsers.nccl_state import Comm, Pairs, Proc
-from gpudoctor.read.nccl_cut import MARK, NAMING, NUMBERED, SILENT
+from gpudoctor.parsers.nccl_state import Comm, Pairs, Place, Proc, evidence
+from gpudoctor.read.nccl_cut import MARK, NAMING, NUMBERED
 
 MAX_PROCS = 20_000
 
@@ -49,7 +49,7 @@ class NcclLog:
         self.procs: dict[tuple[str | None, int | None, int | None], Proc] = {}
         self.complaints = Complaints(source)
         self.seen = Seen()
-        self.diagnostics: dict[str, tuple[str, tuple[int, str]]] = {}
+        self.diagnostics: dict[str, tuple[str, Place]] = {}
         self.pairs = Pairs()
         self.loose_version: str | None = None
         self.order = 0
@@ -59,29 +59,27 @@ class NcclLog:
 
     def info(self, before: bytes, message: bytes, where: Where) -> None:
         """A line of level INFO, cut behind its level."""
-        key = message[:5]
-        if key in SILENT:
-            return
         if _WARNS in message:  # another writer ran into this line
             self._run_together(before, b"INFO " + message, where)
             return
         try:
+            key = message[:5]
             proc, dev = self._who.get(before) or self._identify(before)
-            if key in _CHANNELS:
+            if key in NAMING:
+                (self._old_rank if key == b"rank " else self._comm)(proc, message, where)
+            elif key in _CHANNELS:
                 # What one channel says of a pair another says too: all the same as long as it is the same communicator's.
                 told = message[NUMBERED:]
                 mark = hash(told)
                 if mark not in proc.told:
                     self._channel(proc, message, told, where)
-                    if b" via " in message:
+                    if b" via " in told:
                         _remember(proc.told, mark)
             elif key in _SPEAKS_OF_PROCESS:
                 mark = hash(message)
                 if mark not in proc.heard:
                     _SPEAKS_OF_PROCESS[key](proc, message, self.seen, where)
                     _remember(proc.heard, mark)
-            elif key in NAMING:
-                (self._old_rank if key == b"rank " else self._comm)(proc, message, where)
             elif key in _HAS_FIGURES:
                 _HAS_FIGURES[key](proc, message, self.seen, where)
             else:
@@ -168,12 +166,12 @@ class NcclLog:
     # --- connections
 
     def _channel(self, proc: Proc, message: bytes, told: bytes, where: Where) -> None:
-        found = self._connections.read(message, told)
+        found = self._connections.known.get(told) or self._connections.read(message, told)
         if found is None:
             ring = _RING.search(message)
             if ring is not None:
                 proc.ring_channels = int(ring[1])
-        elif proc.connect(found.own, found.other, found.devices, found.via, self.pairs) and found.kind not in self.seen.spots:
+        elif proc.connect(found, self.pairs) and found.kind not in self.seen.spots:
             self.seen.note(found.kind, where)
 
     # --- communicators
@@ -255,7 +253,7 @@ class NcclLog:
                             self.pairs.count(comm.nranks, a, b, name)
         spot_of = partial(evidence, self.source)
         yield Nccl(
-            procs=tuple(p.record(self.source, spot_of) for p in procs),
+            procs=tuple(p.record(self.source) for p in procs),
             messages=self.complaints.messages(),
             diagnostics=tuple(
                 Diagnostic(status=status, text=text, origin={"*": spot_of(spot)})

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from gpudoctor.facts.nccl import kind_of
-from gpudoctor.parsers.nccl_state import Comm
+from gpudoctor.parsers.nccl_state import Comm, Connection
 
 _MAX_VIAS = 4096
 _MAX_KNOWN = 16_384  # connections: those of a job of 4,096 ranks, made again for each of its communicators
@@ -33,28 +32,18 @@ _INIT = re.compile(
 _NODES = re.compile(rb"comm (0x[0-9a-f]+) rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+) localRank (\d+) MNNVL \d+\r?\n")
 
 
-class Connection(NamedTuple):
-    own: int  # rank
-    other: int
-    devices: tuple[bytes, bytes]  # what stands in brackets behind each
-    via: str
-    kind: str
-
-
 class Connections:
     """Reads lines of channels; remembers transports and connections, of which there are few."""
 
     def __init__(self) -> None:
-        self._vias: dict[bytes, tuple[str, str]] = {}
-        self._known: dict[bytes, Connection] = {}
+        self._vias: dict[bytes, tuple[tuple[str], str]] = {}
+        self.known: dict[bytes, Connection] = {}
 
     def read(self, message: bytes, told: bytes) -> Connection | None:
-        """told: the message without its channel, which may be all that two lines differ in."""
-        found = self._known.get(told)
-        if found is None:
-            found = self._read(message)
-            if found is not None and len(self._known) < _MAX_KNOWN:
-                self._known[told] = found
+        """told: the message without its channel, which may be all that two lines differ in, as which it becomes known."""
+        found = self._read(message)
+        if found is not None and len(self.known) < _MAX_KNOWN:
+            self.known[told] = found
         return found
 
     def _read(self, message: bytes) -> Connection | None:
@@ -66,7 +55,7 @@ class Connections:
             if found is None:
                 return None
             via = _via(found[6])
-            known = (via, kind_of(via))
+            known = ((via,), kind_of(via))
             if found.start(6) == len(message) - len(rest) and found.end() == len(message) and len(self._vias) < _MAX_VIAS:
                 self._vias[rest] = known
         a, b = int(found[1]), int(found[3])
@@ -74,8 +63,8 @@ class Connections:
             return None
         here, there = found[2] or b"", found[4] or b""  # NCCL 2.4 names no devices of a connection over the network
         if found[5] == b"receive":
-            return Connection(b, a, (there, here), *known)
-        return Connection(a, b, (here, there), *known)
+            a, b, here, there = b, a, there, here
+        return Connection(a, b, (a, b) if a < b else (b, a), (here, there), *known)
 
 
 def _via(raw: bytes) -> str:
@@ -110,7 +99,7 @@ def describe(comm: Comm, found: re.Match[bytes]) -> None:
     if found.re is _INIT:
         cuda, nvml, bus, comm_id = found.group(4, 5, 6, 7)
         comm.cuda_dev, comm.nvml_dev, comm.bus_id, comm.comm_id = int(cuda), int(nvml), bus.decode(), comm_id.decode()
-        comm.devices = frozenset((cuda, nvml, bus))
+        comm.devices = (cuda, nvml, bus)
     elif found.re is _NODES:
         comm.nnodes, comm.local_ranks, comm.local_rank = int(found[4]), int(found[5]), int(found[6])
     else:

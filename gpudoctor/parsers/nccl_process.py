@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from gpudoctor.parsers.nccl_complaints import Where
-from gpudoctor.parsers.nccl_state import Proc
+from gpudoctor.parsers.nccl_state import Place, Proc
 
 _ENV = re.compile(rb"([A-Z][A-Z0-9_]+) set (?:by (?:environment|config)(?: file)? )?to (.*?)[ \r]*\n")
 _VERSION = re.compile(rb"version (\d+\.\d+(?:\.\d+)?)(?:[^\d\s+.][^\s+]*)?(?:\+cuda[\w.]*[\s*]|\s)")
@@ -29,8 +29,8 @@ class Seen:
     """Where something was first said."""
 
     def __init__(self) -> None:
-        self.spots: dict[str, tuple[int, str]] = {}
-        self.settings: dict[tuple[str, str], tuple[int, str]] = {}
+        self.spots: dict[str, Place] = {}
+        self.settings: dict[tuple[str, str], Place] = {}
 
     def note(self, kind: str, where: Where) -> None:
         if kind not in self.spots:

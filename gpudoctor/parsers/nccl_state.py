@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from gpudoctor.facts.nccl import MAX_PAIRS, GpuPath, Graph, NcclProc, NcclRank
 from gpudoctor.model import Evidence
+from gpudoctor.read.text import clean
+from gpudoctor.record import made_of
 
-Spot = Callable[[tuple[int, str]], Evidence]
-_PART = re.compile(rb"(\w+) (\d+\.\d+)")
+Place = tuple[int, bytes]  # number of a line and how it begins
 UNKNOWN = 1 << 30  # of a communicator whose size no line told
+_MOST = 2 * MAX_PAIRS  # each pair is told by both ends
 _BITS = 1 << 26  # pairs a bit map may hold: 11,585 ranks
+
+
+class Connection(NamedTuple):
+    """What a line of a channel says."""
+
+    own: int  # rank
+    other: int
+    pair: tuple[int, int]  # the same two, the lower first
+    devices: tuple[bytes, bytes]  # what stands in brackets behind each
+    vias: tuple[str]  # one transport, as the contract writes it
+    kind: str
 
 
 class Pairs:
@@ -24,10 +38,9 @@ class Pairs:
 
     @property
     def full(self) -> bool:
-        return self.kept > 2 * MAX_PAIRS  # each pair is told by both ends
+        return self.kept > _MOST
 
-    def count(self, nranks: int, a: int, b: int, kind: str) -> None:
-        low, high = min(a, b), max(a, b)
+    def count(self, nranks: int, low: int, high: int, kind: str) -> None:
         place = high * (high - 1) // 2 + low
         if place >= _BITS:
             return
@@ -40,84 +53,122 @@ class Pairs:
         return {key: bin(int.from_bytes(bits, "little")).count("1") for key, bits in self.maps.items()}
 
 
+def evidence(source: str, place: Place) -> Evidence:
+    """A line of NCCL's as evidence; that of its version counts as none."""
+    number, raw = place
+    return Evidence(source, f"line {number}" if number else "version line", clean(raw.decode("utf-8", "replace").strip())[:240])
+
+
+class Origin(Mapping[str, Evidence]):
+    """One line as the origin of all fields, made evidence where somebody asks: a log may hold a hundred thousand ranks."""
+
+    __slots__ = ("_place", "_source")
+
+    def __init__(self, source: str, place: Place) -> None:
+        self._source = source
+        self._place = place
+
+    def __getitem__(self, name: str) -> Evidence:
+        if name != "*":
+            raise KeyError(name)
+        return evidence(self._source, self._place)
+
+    def __iter__(self) -> Iterator[str]:
+        yield "*"
+
+    def __len__(self) -> int:
+        return 1
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
 class Comm:
-    """One rank's communicator while it is read."""
+    """One rank's communicator while it is read. What no line told is not in the object: there may be a hundred thousand."""
+
+    comm_id: str | None = None
+    cuda_dev: int | None = None
+    nvml_dev: int | None = None
+    bus_id: str | None = None
+    nnodes: int | None = None
+    local_ranks: int | None = None
+    local_rank: int | None = None
+    said = 0  # the line of its start without its last word, as a hash
+    started = False
+    completed = False
+    ended: str | None = None
+    channels: tuple[int, int | None, int] | None = None
+    ring_channels: int | None = None
+    init_seconds: float | None = None
+    init_said = ""  # the parts of that time, as they were printed
+    graphs: Mapping[int, Graph] = MappingProxyType({})
+    nvls: bool | None = None
+    where: Place = (0, b"")
+    devices: tuple[bytes, ...] | None = None  # words that may stand in brackets for its own device
 
     def __init__(self, pointer: str, rank: int, nranks: int, order: int) -> None:
         self.pointer = pointer
         self.rank = rank
         self.nranks = nranks
         self.order = order
-        self.comm_id: str | None = None
-        self.cuda_dev: int | None = None
-        self.nvml_dev: int | None = None
-        self.bus_id: str | None = None
-        self.nnodes: int | None = None
-        self.local_ranks: int | None = None
-        self.local_rank: int | None = None
-        self.said = 0  # the line of its start without its last word, as a hash
-        self.started = False
-        self.completed = False
-        self.ended: str | None = None
-        self.channels: tuple[int, int | None, int] | None = None
-        self.ring_channels: int | None = None
-        self.init_seconds: float | None = None
-        self.init_said = b""  # the parts of that time, as they were printed
-        self.graphs: dict[int, Graph] = {}
-        self.nvls: bool | None = None
         self.transports: dict[tuple[int, int], tuple[str, ...]] = {}
-        self.where: tuple[int, str] = (0, "")
-        self.devices: frozenset[bytes] | None = None  # words that may stand in brackets for its own device
 
     def fits(self, other: int, device: bytes) -> bool:
         """May this line be of this communicator? The rank's own device in brackets must be the known one."""
         if other >= self.nranks:
             return False
+        if self.devices is not None and device in self.devices:
+            return True
         if self.devices is None:
             known = (self.bus_id, self.nvml_dev, self.cuda_dev)
-            self.devices = frozenset(str(x).encode() for x in known if x is not None)
+            self.devices = tuple(str(x).encode() for x in known if x is not None)
         return not self.devices or not device or device in self.devices or (self.nvml_dev is None and self.bus_id is None)
 
-    def add(self, own: int, other: int, via: str, pairs: Pairs) -> bool:
-        key = (own, other) if own < other else (other, own)
-        known = self.transports.get(key)
-        if known is not None and via in known:
-            return False
+    def add(self, told: Connection, pairs: Pairs) -> bool:
+        vias = told.vias
+        known = self.transports.get(told.pair)
         if known is None:
             if pairs.full:
-                pairs.count(self.nranks, own, other, via)
+                pairs.count(self.nranks, *told.pair, vias[0])
                 return True
             pairs.kept += 1
-        names = (*known, via) if known else (via,)
-        self.transports[key] = pairs.names.setdefault(names, names)
+            self.transports[told.pair] = vias
+            return True
+        if vias[0] in known:
+            return False
+        names = (*known, *vias)
+        self.transports[told.pair] = pairs.names.setdefault(names, names)
         return True
 
-    def record(self, spot: Spot) -> NcclRank:
+    def record(self, source: str) -> NcclRank:
         channels = self.channels or (self.ring_channels, None, None)
-        return NcclRank(
-            rank=self.rank if self.rank >= 0 else None,
-            nranks=self.nranks if self.nranks < UNKNOWN else None,
-            pointer=self.pointer or None,
-            comm_id=self.comm_id,
-            cuda_dev=self.cuda_dev,
-            nvml_dev=self.nvml_dev,
-            bus_id=self.bus_id,
-            nnodes=self.nnodes,
-            local_ranks=self.local_ranks,
-            local_rank=self.local_rank,
-            started=self.started,
-            completed=self.completed,
-            ended=self.ended,
-            channels=channels[0],
-            nvls_channels=channels[1],
-            p2p_channels=channels[2],
-            init_seconds=self.init_seconds,
-            init_parts=tuple([(name.decode(), float(value)) for name, value in _PART.findall(self.init_said)]),
-            graphs=tuple(self.graphs[k] for k in sorted(self.graphs)),
-            nvls=self.nvls,
-            order=self.order,
-            transports=self.transports,
-            origin={"*": spot(self.where)},
+        return made_of(
+            NcclRank,
+            {
+                "rank": self.rank if self.rank >= 0 else None,
+                "nranks": self.nranks if self.nranks < UNKNOWN else None,
+                "pointer": self.pointer or None,
+                "comm_id": self.comm_id,
+                "cuda_dev": self.cuda_dev,
+                "nvml_dev": self.nvml_dev,
+                "bus_id": self.bus_id,
+                "nnodes": self.nnodes,
+                "local_ranks": self.local_ranks,
+                "local_rank": self.local_rank,
+                "started": self.started,
+                "completed": self.completed,
+                "ended": self.ended,
+                "channels": channels[0],
+                "nvls_channels": channels[1],
+                "p2p_channels": channels[2],
+                "init_seconds": self.init_seconds,
+                "init_said": self.init_said,
+                "graphs": tuple(self.graphs[k] for k in sorted(self.graphs)) if self.graphs else (),
+                "nvls": self.nvls,
+                "order": self.order,
+                "transports": self.transports,
+                "origin": Origin(source, self.where),
+            },
         )
 
 
@@ -184,26 +235,30 @@ class Proc:
     def of_rank(self, rank: int, nranks: int) -> Comm | None:
         return next((c for c in reversed(self.all) if c.rank == rank and c.nranks == nranks), None)
 
-    def connect(self, own: int, other: int, devices: tuple[bytes, bytes], via: str, pairs: Pairs) -> bool:
+    def connect(self, told: Connection, pairs: Pairs) -> bool:
         """A connection of a rank to another: of the last communicator that it can be of. False where it is known."""
+        own, device = told.own, told.devices[0]
         for comm in reversed(self.all):
             # Without "Init START" (up to 2.18.1) a finished communicator has all its connections.
-            if comm.rank == own and comm.ended is None and (comm.started or not comm.completed) and comm.fits(other, devices[0]):
-                return comm.add(own, other, via, pairs)
-        if own not in self.waiting:
+            if comm.rank == own and comm.ended is None and (comm.started or not comm.completed) and comm.fits(told.other, device):
+                return comm.add(told, pairs)
+        early = self.waiting.get(own)
+        if early is None:
             early = self.waiting[own] = Comm("", own, UNKNOWN, 0)
             # Brackets hold a bus id up to 2.18.1 and NVML's index since; bus ids have three digits and more but on bus 0.
-            if len(devices[0]) > 2:
-                early.bus_id = devices[0].decode()
-            elif devices[0].isdigit():
-                early.nvml_dev = int(devices[0])
-        return self.waiting[own].add(own, other, via, pairs)
+            if len(device) > 2:
+                early.bus_id = device.decode()
+            elif device.isdigit():
+                early.nvml_dev = int(device)
+        return early.add(told, pairs)
 
     def graph(self, groups: tuple[bytes, ...]) -> None:
         pattern, channels, intra, inter, here, there = groups
         graph = Graph(int(pattern), int(channels), float(intra), float(inter), here.decode(), there.decode())
-        into = self.current.graphs if self.current is not None and not self.current.completed else self.graphs
-        into[graph.pattern] = graph
+        if self.current is not None and not self.current.completed:
+            self.current.graphs = {**self.current.graphs, graph.pattern: graph}
+        else:
+            self.graphs[graph.pattern] = graph
 
     def paths_full(self) -> bool:
         return len(self.paths) > 4096
@@ -213,7 +268,7 @@ class Proc:
         if low != high:
             self.paths[low, high] = GpuPath(low, high, float(bandwidth), kind.decode())
 
-    def record(self, source: str, spot: Spot) -> NcclProc:
+    def record(self, source: str) -> NcclProc:
         for own, early in self.waiting.items():
             home = next((c for c in reversed(self.all) if c.rank == own and c.nranks > max(map(max, early.transports), default=0)), None)
             if home is not None:
@@ -251,5 +306,5 @@ class Proc:
             nvlink_gbs=self.nvlink_gbs,
             pcie=self.pcie,
             tuning=self.tuning,
-            ranks=tuple(c.record(spot) for c in self.all),
+            ranks=tuple(c.record(source) for c in self.all),
         )

@@ -28,7 +28,11 @@ LOGS: tuple[Format, ...] = (
         hints=(
             r"signal \d{1,2} \(",
             r"Rank +\d+ +(?:Group +\d+ +)?Pid",
-            *(rf"{word}\s+(?:[a-z]{{3,6}}\s+)?-?\d" for word in ("int\\d{0,2}", "char", "half", "float", "double", "bfloat16", "f8e\\dm\\d", "fp8_e\\dm\\d")),
+            *(
+                rf"{blank}{word}\s+(?:[a-z]{{3,6}}\s+)?-?\d"
+                for blank in (" ", "\t")  # `checkpoint 12` is no row
+                for word in ("int\\d{0,2}", "uint\\d{0,2}", "char", "half", "float", "double", "bfloat16", "f8e\\dm\\d", "fp8_e\\dm\\d")
+            ),
         ),
     ),
     # Lines of ProcessGroupNCCL, of its helpers and of torchrun about a job that failed or hangs.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from gpudoctor.parsers.nccl_lines import NcclLog
-from gpudoctor.read.nccl_cut import INFO, MARK, Cut, Numbers
+from gpudoctor.read.nccl_cut import INFO, MARK, SILENT, Cut, uncoloured
 from gpudoctor.read.section import Line
 from gpudoctor.read.sift import Sifted
-from gpudoctor.read.text import clean
 
-_SHOWN = 2000  # characters of a line
+_SHOWN = 2000  # bytes of a line
 
 
 class NcclBulk:
@@ -17,13 +16,14 @@ class NcclBulk:
     def __init__(self, source: str) -> None:
         self.log = NcclLog(source)
         self._before = 0  # line ends before the chunk
-        self._sifted: Sifted | None = None
-        self._numbers: Numbers | None = None  # made where somebody asks
+        self._text = b""  # of the chunk, where the places of its lines are no numbers
+        self._counted = (0, 0)  # a place in it, and the line ends before that
         self._now: Cut = (b"", b"", 0)  # the line just handed on
 
-    def take(self, sifted: Sifted, before: int) -> None:
+    def take(self, sifted: Sifted, chunk: bytes, before: int) -> None:
         """The lines of one chunk, which has so many line ends before it."""
-        self._sifted, self._numbers, self._before = sifted, None, before
+        self._before = before
+        self._text, self._counted = b"" if sifted.numbered else uncoloured(chunk), (0, 0)
         info, other, where = self.log.info, self.log.other, self.where
         for self._now in sifted.nccl:
             head, message, place = self._now
@@ -31,7 +31,7 @@ class NcclBulk:
                 info(head, message, where)
             else:
                 other(head, message, where)
-        self._sifted = self._numbers = None
+        self._text = b""
 
     def line(self, line: Line) -> None:
         """One line that came by itself: the last without its end, or one of a text with other line ends."""
@@ -42,18 +42,21 @@ class NcclBulk:
         self._before = line.number - 1
         if message.startswith(b"INFO "):
             self._now = (head, message[5:], 0)
-            self.log.info(head, message[5:], self.where)
+            if message[5:10] not in SILENT:
+                self.log.info(head, message[5:], self.where)
         else:
             self._now = (head, message, ~0)
             self.log.other(head, message, self.where)
 
-    def where(self) -> tuple[int, str]:
-        """Number and text of the line just handed on; looked up only where somebody wants it as evidence."""
+    def where(self) -> tuple[int, bytes]:
+        """Number and beginning of the line just handed on; looked up only where somebody wants it as evidence."""
         head, message, place = self._now
-        number = 0
-        if self._sifted is not None:
-            if self._numbers is None:
-                self._numbers = self._sifted.numbers()
-            number = self._numbers.of(place)
+        number = at = ~place if place < 0 else place
+        if self._text:
+            begun, number = self._counted
+            if at < begun:
+                begun = number = 0
+            number += self._text.count(b"\n", begun, at)
+            self._counted = (at, number)
         raw = head + (INFO if place >= 0 else MARK) + message
-        return self._before + number + 1, clean(raw[:_SHOWN].decode("utf-8", "replace").strip())
+        return self._before + number + 1, raw[:_SHOWN]

@@ -1,21 +1,18 @@
 """NCCL's lines cut out of a chunk of whole lines, fast: a job may write gigabytes of which the same few facts are repeated.
 
-The chunk is split where `NCCL INFO ` stands. A piece then holds the rest of one line, the lines that others wrote below it,
-and the beginning of the next line, so that one step of a loop sees a whole line of NCCL's, and the lines of others are never
-looked at one by one. 24 lines that say the same of 24 channels are handed on once: what a line of a connection says holds for
-its process until that process names a communicator again.
+Where most lines are others', only the places at which `NCCL INFO ` stands are looked at. 24 lines that say the same of 24
+channels are handed on once: what a line of a connection says holds for its process until that process names a communicator
+again.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import accumulate
 from typing import NamedTuple
 
-# What stands before NCCL's name; behind it, with the line end; and which of the chunk's lines of level INFO it is, or for
-# any other line (the message then begins with its level) ~number of the line in the chunk.
+# What stands before NCCL's name; behind it, with the line end; and its place in the chunk (see Cutting), or ~place for a
+# line of any other level than INFO (the message then begins with its level).
 Cut = tuple[bytes, bytes, int]
 
 MARK = b"NCCL "
@@ -39,12 +36,12 @@ SILENT = frozenset(
 # How lines begin that may name a communicator: what was said of connections before is another's.
 NAMING = frozenset((b"comm ", b"ncclC", b"[Rank", b"rank "))
 NUMBERED = len(b"Channel 00")  # what follows is the same for every channel
+_LEVEL = len(INFO)
 _PID = re.compile(rb":(\d+)(?::\d+)?(?: \[-?\d+\])? *$")
 # `host:pid:tid [dev] file.cc:line ` right before NCCL's name.
 _OWN_HEAD = re.compile(r"[^\s:]{1,64}:\d+:\d+ (?:\[-?\d+\] )?(?:\S{1,60}:\d+ )?$")
 _RING = b"ring"  # told: who prints the ring of one channel prints that of each, and only the first says more than that
-_HEAD = 1 << 14
-_MANY = 30  # lines of level INFO in so many bytes
+_HEAD = 1 << 14  # bytes by which it is told whether most lines are NCCL's
 _LONG = 120  # bytes before NCCL's name: more than launchers put there, so that another writer's words may be among them
 _MAX_TOLD = 100_000  # lines remembered; then all are forgotten, which costs only time
 
@@ -79,46 +76,15 @@ def joined(text: bytes) -> bytes:
     return _FOLDED.sub(rb"\1\2\3\n\n", text) if _SHORT_LINE.search(text) is not None else text
 
 
-class Numbers(NamedTuple):
-    """Which line of its chunk a cut is, counted from 0."""
-
-    above: list[int]  # as in Others
-    lines: list[int]  # how many lines of others stand above
-
-    def of(self, place: int) -> int:
-        return ~place if place < 0 else place + self.lines[bisect_right(self.above, place)]
-
-
-class Others:
-    """The lines that are not NCCL's of level INFO, in stretches."""
-
-    def __init__(self) -> None:
-        self.texts: list[bytes] = []  # whole lines
-        self.above: list[int] = []  # how many of NCCL's lines of level INFO stand above each
-
-    def add(self, text: bytes, above: int) -> None:
-        self.texts.append(text)
-        self.above.append(above)
-
-    def numbers(self) -> Numbers:
-        return Numbers(self.above, [*accumulate((text.count(b"\n") for text in self.texts), initial=0)])
-
-    def cuts(self, numbers: Numbers) -> Iterator[Cut]:
-        """Lines in which NCCL's name stands, of other levels or a framework's."""
-        for text, above, before in zip(self.texts, self.above, numbers.lines, strict=False):
-            if MARK in text:
-                for number, line in enumerate(text.split(b"\n"), above + before):
-                    head, mark, message = line.partition(MARK)
-                    if mark:
-                        yield head, message + b"\n", ~number
-
-
 class Cutting(NamedTuple):
     """What one chunk came to."""
 
     cuts: list[Cut]
-    others: Others
-    infos: int  # lines of level INFO
+    # The lines that are not NCCL's of level INFO, and which of the chunk's lines each is; None where nobody gathered them,
+    # because they are most of the chunk. The place of a cut is then where its line begins, else the line's number.
+    others: list[bytes] | None
+    numbers: list[int]
+    lines: int  # in the chunk, where they were counted
     text: bytes  # as it was cut
 
 
@@ -127,7 +93,8 @@ class Cutter:
 
     def __init__(self) -> None:
         self._told: dict[bytes, set[bytes]] = {}  # by what stands before the mark
-        self._threads: dict[bytes, list[set[bytes]]] = {}  # by process: what its threads have told
+        self._fellows: dict[bytes, list[set[bytes]]] = {}  # the same: what all threads of its process have told
+        self._processes: dict[bytes, list[set[bytes]]] = {}  # the same by process
         self._room = _MAX_TOLD
         self._odd = False  # a mark stands in some line before the mark at which it was cut
         self.run_into: list[bytes] = []  # what stands before a line of NCCL's that begins far behind in its line
@@ -141,7 +108,7 @@ class Cutter:
 
     def cut(self, text: bytes) -> Cutting:
         # The beginning tells at once which way is the faster.
-        way = self._many if text.count(INFO, 0, _HEAD) > _MANY else self._few
+        way = self._many if 2 * text.count(INFO, 0, _HEAD) > text.count(b"\n", 0, _HEAD) else self._few
         found = way(text, look_for_broken=True)
         if found is None:
             self.forget()  # what was handed on is lost
@@ -149,75 +116,63 @@ class Cutter:
             assert found is not None
         if self._odd:
             self._odd = False
-            _cut_at_first_mark(found)
+            _cut_at_first_mark(found.cuts)
         if self._room < 0:
             self.forget()
         return found
 
     def _few(self, text: bytes, look_for_broken: bool) -> Cutting | None:
         """Where most lines are others'. None: a line may be broken, and must be joined before."""
-        parts = text.split(INFO)
         cuts: list[Cut] = []
-        others = Others()
-        if len(parts) == 1:
-            others.add(text, 0)
-            return Cutting(cuts, others, 0, text)
-        lead, end, head = parts[0].rpartition(b"\n")
-        if end:
-            others.add(lead + end, 0)
+        find, rfind = text.find, text.rfind
         known = self._told.get
-        twice = b""  # a line in which the mark stands twice, as far as it was read
-        number = -1
-        rest = iter(parts)
-        next(rest)
-        for part in rest:
-            tail, end, following = part.rpartition(b"\n")
-            if not end:
-                twice += part + INFO
-                continue
-            if twice:
-                tail, twice = twice + tail, b""
-            number += 1
-            if b"\n" in tail:
-                tail, _, foreign = tail.partition(b"\n")
-                if look_for_broken and b" via " in tail and (len(foreign) < _MAX_SHORT or foreign.find(b"\n", 0, _MAX_SHORT) >= 0):
-                    return None
-                others.add(foreign + b"\n", number + 1)
+        end = 0  # of the last line
+        at = find(INFO)
+        while at >= 0:
+            start = rfind(b"\n", end, at) + 1
+            end = find(b"\n", at)
+            head, tail = text[start:at], text[at + _LEVEL : end]
             if tail[:5] not in SILENT:
+                if look_for_broken and find(b"\n", end + 1, end + 1 + _MAX_SHORT) >= 0 and b" via " in tail:
+                    return None
                 told = known(head)
                 if told is None or tail[NUMBERED:] not in told:
-                    self._new(cuts, told, head, tail, number)
+                    self._new(cuts, told, head, tail, start)
             elif len(head) > _LONG:
                 self.run_into.append(head)
-            head = following
-        return Cutting(cuts, others, number + 1, text)
+            at = find(INFO, end)
+        return Cutting(cuts, None, [], 0, text)
 
     def _many(self, text: bytes, look_for_broken: bool) -> Cutting | None:
         """Where most are NCCL's, to look at line by line is faster."""
         cuts: list[Cut] = []
-        others = Others()
+        others: list[bytes] = []
+        numbers: list[int] = []
         known = self._told.get
-        strange = 0
         lines = text.split(b"\n")
         lines.pop()
         for number, line in enumerate(lines):
             head, mark, tail = line.partition(INFO)
-            if mark:
-                told = known(head)
-                if told is None or tail[NUMBERED:] not in told:
-                    self._new(cuts, told, head, tail, number - strange)
-            else:
+            if not mark:
                 if look_for_broken and len(line) < _MAX_SHORT and number and b" via " in lines[number - 1]:
                     return None
-                others.add(line + b"\n", number - strange)
-                strange += 1
-        return Cutting(cuts, others, len(lines) - strange, text)
+                others.append(line)
+                numbers.append(number)
+                continue
+            told = known(head)
+            if told is None or tail[NUMBERED:] not in told:
+                self._new(cuts, told, head, tail, number)
+        return Cutting(cuts, others, numbers, len(lines), text)
 
-    def _new(self, cuts: list[Cut], told: set[bytes] | None, head: bytes, tail: bytes, number: int) -> None:
+    def _new(self, cuts: list[Cut], told: set[bytes] | None, head: bytes, tail: bytes, place: int) -> None:
         """A line that was not told before."""
+        word = tail[:5]
+        if word in SILENT:
+            if len(head) > _LONG:
+                self.run_into.append(head)
+            return
         if told is None:
             told = self._thread(head)
-        word = tail[:5]
         if word == b"Chann":
             if b" via " in tail:
                 told.add(tail[NUMBERED:])
@@ -226,11 +181,11 @@ class Cutter:
                 return
             else:
                 told.add(_RING)
-        elif word in SILENT:
-            return
         elif word in NAMING:
-            self._named(head)
-        cuts.append((head, tail + b"\n", number))
+            # What the process says of connections from here on is of that communicator.
+            for told in self._fellows.get(head, ()):
+                told.clear()
+        cuts.append((head, tail + b"\n", place))
 
     def _thread(self, head: bytes) -> set[bytes]:
         """What a thread has told, by what stands before the mark."""
@@ -241,24 +196,40 @@ class Cutter:
             return set()
         if len(self._told) > _MAX_TOLD:
             self._told.clear()
-            self._threads.clear()
+            self._fellows.clear()
+            self._processes.clear()
         told = self._told[head] = set()
-        self._threads.setdefault(_process(head), []).append(told)
+        fellows = self._fellows[head] = self._processes.setdefault(_process(head), [])
+        fellows.append(told)
         return told
 
-    def _named(self, head: bytes) -> None:
-        """A process has named a communicator: what it says of connections from here on is of that."""
-        for told in self._threads.get(_process(head), ()):
-            told.clear()
 
-
-def _cut_at_first_mark(found: Cutting) -> None:
+def _cut_at_first_mark(cuts: list[Cut]) -> None:
     """NCCL's name may stand earlier in the line: two writers ran into one, or a framework repeats what NCCL said."""
-    numbers = found.others.numbers()
-    for at, (head, tail, place) in enumerate(found.cuts):
+    for at, (head, tail, place) in enumerate(cuts):
         if MARK in head:
             before, _, message = head.partition(MARK)
-            found.cuts[at] = (before, message + INFO + tail, ~numbers.of(place))
+            cuts[at] = (before, message + INFO + tail, ~place)
+
+
+def cuts_of(lines: list[bytes], numbers: list[int]) -> Iterator[Cut]:
+    """Of lines that are not NCCL's of level INFO those in which its name stands: of other levels, or a framework's."""
+    for line, number in zip(lines, numbers, strict=True):
+        head, mark, message = line.partition(MARK)
+        if mark:
+            yield head, message + b"\n", ~number
+
+
+def other_cuts(text: bytes) -> Iterator[Cut]:
+    """The same from a whole text, with the place at which each line begins."""
+    end = 0
+    at = text.find(MARK)
+    while at >= 0:
+        start = text.rfind(b"\n", end, at) + 1
+        end = text.find(b"\n", at)
+        if text.find(INFO, at, end) < 0:
+            yield text[start:at], text[at + len(MARK) : end + 1], ~start
+        at = text.find(MARK, end)
 
 
 def _process(head: bytes) -> bytes:

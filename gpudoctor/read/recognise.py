@@ -13,7 +13,7 @@ from gpudoctor.read.nccl_cut import before_nccl, is_nccl
 from gpudoctor.read.prompts import PROMPT_HINT, Prompts
 from gpudoctor.read.section import Line, Section
 from gpudoctor.read.sift import Sieve, Sifted
-from gpudoctor.read.table import Compiled, any_of, compiled
+from gpudoctor.read.table import Compiled, Telling, any_of, compiled
 from gpudoctor.read.text import Passing, label_of, lines_of, strip_prefixes
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class _Open:
 
 
 @lru_cache(maxsize=1)
-def _telling() -> str:
+def _telling() -> Telling:
     """Made once: of a folder of thousands of small files it would be most of the work."""
     return any_of(compiled(), more=(PROMPT_HINT,))
 
@@ -90,7 +90,7 @@ class Recogniser(Passing):
         self._prompts = Prompts(host)
         self._formats = compiled()
         telling = _telling()
-        self._telling = re.compile(telling)
+        self._telling = re.compile(telling.exact)
         self._open: dict[str | None, _Open] = {}
         self._scattered: dict[tuple[str, str | None], _Open] = {}
         self._shape: Shape | None = None  # what the open block's lines wear
@@ -100,7 +100,7 @@ class Recogniser(Passing):
         self._after: _Open | None = None  # which scattered section the next lines go with
         self._left = 0
         self._nccl: NcclBulk | None = None
-        self._sieve = Sieve(telling.encode())
+        self._sieve = Sieve(telling)
         self._line_ends = 0  # in the last chunk
         self._ready: tuple[bytes, Sifted | None] = (b"", None)  # the chunk that comes next, where somebody sifted it
         self._passed = 0  # line ends in all chunks
@@ -111,7 +111,7 @@ class Recogniser(Passing):
         if sifted is None or ready is not chunk:
             sifted = self._sieve.sift(chunk)
         if sifted.nccl:
-            self._of_nccl().take(sifted, self._passed)
+            self._of_nccl().take(sifted, chunk, self._passed)
         self._line_ends = sifted.line_ends
         self._passed += sifted.line_ends
         return sifted.places

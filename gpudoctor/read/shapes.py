@@ -1,9 +1,10 @@
 """Passing over text that repeats itself: a log's lines differ mostly in their numbers.
 
-Lines are compared with every digit made equal. A shape that was searched once, and held nothing that any format begins
-with, is not searched again. Searching is what costs: an expression of hundreds of words runs at a tenth of the speed at
-which lines can be told apart. NCCL's own lines are read elsewhere (gpudoctor.read.nccl_cut); here it is only told that there
-are some.
+Lines are compared without their digits. A shape that was searched once, and can hold nothing that any format begins with, is
+not searched again. Searching is what costs: an expression of hundreds of words runs at a tenth of the speed at which lines can
+be told apart. Lines of a shape that can hold something (`checkpoint 12 saved`: `int 12` is how a row of a table goes on) are
+compared again with every digit made equal. NCCL's own lines are read elsewhere (gpudoctor.read.nccl_cut); here it is only told
+that there are some.
 """
 
 from __future__ import annotations
@@ -12,67 +13,86 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gpudoctor.read.nccl_cut import MARK, is_own
+from gpudoctor.read.nccl_cut import INFO, MARK, is_own
 
 _SHAPES = 20_000  # remembered at most; then all are forgotten
 _TOO_NEW = 8  # one line in so many is of a new shape: a text that does not repeat itself, so it is searched as it is
 _PAUSE = 32  # chunks, after which it is tried again
-_EQUAL = [bytes.maketrans(b"0123456789", digit * 10) for digit in (b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9")]
+_DIGITS = b"0123456789"
+_EQUAL = [bytes.maketrans(_DIGITS, b"%d" % digit * 10) for digit in range(10)]
 
 
 class Looked(NamedTuple):
     lines: int  # that end in the text
     places: list[int]  # one for each telling line
-    named: bool  # NCCL's name stands in some line
+    named: bool  # NCCL's name stands in some line that is not of its level INFO
 
 
 class Shapes:
-    """Finds the lines in a text of whole lines that an expression matches."""
+    """Finds the lines in a text of whole lines that an expression matches.
 
-    def __init__(self, telling: re.Pattern[bytes]) -> None:
+    bare: matches what telling matches when the digits are taken out of it (gpudoctor.read.digitless), and may match more.
+    """
+
+    def __init__(self, telling: re.Pattern[bytes], bare: re.Pattern[bytes]) -> None:
         self.telling = telling
-        self._dull: set[bytes] = set()
+        self._bare = bare
+        self._dull: set[bytes] = set()  # without digits
+        self._dull_numbered: set[bytes] = set()  # with every digit 0
         self._pause = 0
 
     def look(self, text: bytes) -> Looked:
         if self._pause:
             self._pause -= 1
-            return Looked(text.count(b"\n"), self._searched(text), MARK in text)
-        shapes = text.translate(_EQUAL[0]).split(b"\n")
+            return Looked(text.count(b"\n"), self._searched(text), text.count(MARK) > text.count(INFO))
+        shapes = text.translate(None, _DIGITS).split(b"\n")
         lines = len(shapes) - 1
         new = set(shapes) - self._dull
         if not new:
             return Looked(lines, [], False)
-        named = any(MARK in shape for shape in new)
+        if len(self._dull) > _SHAPES:
+            self._dull.clear()
+        named = any(MARK in shape and INFO not in shape for shape in new)
         if len(new) * _TOO_NEW > lines + 4096:
             self._pause = _PAUSE
             return Looked(lines, self._searched(text), named)
-        samples = dict(zip(shapes, text.split(b"\n"), strict=True))
-        told = frozenset(shape for shape in new if not self._is_dull(shape, samples[shape]))
-        if len(self._dull) > _SHAPES:
-            self._dull.clear()
-        return Looked(lines, list(self._within(text, shapes, told)) if told else [], named)
+        telling = frozenset(shape for shape in new if not self._is_dull(shape))
+        return Looked(lines, list(self._within(text, telling)) if telling else [], named)
 
-    def _is_dull(self, shape: bytes, line: bytes) -> bool:
-        """No line of this shape can match: not as it stands, nor with any other digit all over."""
-        named = MARK in shape
-        if named and is_own(shape):
+    def _is_dull(self, shape: bytes) -> bool:
+        """No line of this shape can match."""
+        if is_own(shape):
+            if INFO in shape:
+                self._dull.add(shape)
             return True
-        search = self.telling.search
-        if search(line) is not None or any(search(shape.translate(t)) is not None for t in _EQUAL):
+        if self._bare.search(shape) is not None:
             return False
-        if not named:  # or it would be passed over where it comes again
+        if MARK not in shape:  # or it would be passed over where it comes again
             self._dull.add(shape)
         return True
 
-    def _within(self, text: bytes, shapes: list[bytes], told: frozenset[bytes]) -> Iterator[int]:
+    def _within(self, text: bytes, telling: frozenset[bytes]) -> Iterator[int]:
+        """Places in lines of these shapes."""
+        shapes = text.translate(_EQUAL[0]).split(b"\n")
+        new = set(shapes) - self._dull_numbered
+        if len(self._dull_numbered) > _SHAPES:
+            self._dull_numbered.clear()
+        doubtful = [shape for shape in new if shape.translate(None, _DIGITS) in telling]
+        samples = dict(zip(shapes, text.split(b"\n"), strict=True)) if doubtful else {}
+        found = {shape for shape in doubtful if self._may_match(shape, samples[shape])}
+        self._dull_numbered |= new - found
         at = 0
-        for shape in shapes:
-            if shape in told:
-                found = self.telling.search(text, at, at + len(shape))
-                if found is not None:
-                    yield found.start()
+        for shape in shapes if found else ():
+            if shape in found:
+                match = self.telling.search(text, at, at + len(shape))
+                if match is not None:
+                    yield match.start()
             at += len(shape) + 1
+
+    def _may_match(self, shape: bytes, line: bytes) -> bool:
+        """As it stands, or with some other digit all over."""
+        search = self.telling.search
+        return search(line) is not None or any(search(shape.translate(digits)) is not None for digits in _EQUAL)
 
     def _searched(self, text: bytes) -> list[int]:
         places = []

@@ -9,44 +9,48 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from gpudoctor.read.nccl_cut import Cut, Cutter, Numbers, Others, spans, uncoloured
-from gpudoctor.read.shapes import Shapes
+from gpudoctor.read.nccl_cut import Cut, Cutter, cuts_of, other_cuts, spans, uncoloured
+from gpudoctor.read.shapes import Looked, Shapes
+from gpudoctor.read.table import Telling
 
 
 class Sifted(NamedTuple):
     line_ends: int
     places: list[int]
     nccl: list[Cut]
-    numbering: Numbers | Others  # of NCCL's lines
-
-    def numbers(self) -> Numbers:
-        return self.numbering if isinstance(self.numbering, Numbers) else self.numbering.numbers()
+    numbered: bool  # the cuts' places are numbers of lines, not places in the text
 
 
 class Sieve:
-    def __init__(self, telling: bytes) -> None:
-        self._telling = re.compile(telling)
-        self._shapes = Shapes(self._telling)
+    def __init__(self, telling: Telling) -> None:
+        self._telling = re.compile(telling.exact.encode())
+        self._shapes = Shapes(self._telling, re.compile(telling.bare.encode()))
         self._cutter = Cutter()
 
     def sift(self, chunk: bytes) -> Sifted:
         """The next chunk of a text."""
-        cuts, others, count, text = self._cutter.cut(uncoloured(chunk))
-        shared = self._shared(chunk) if self._cutter.run_into else []
-        if not others.texts:
-            return Sifted(count, shared, cuts, others)
-        foreign = b"".join(others.texts)
-        lines, places, named = self._shapes.look(foreign)
-        numbering: Numbers | Others = others
-        if named:
-            numbering = others.numbers()
-            cuts += others.cuts(numbering)
-            cuts.sort(key=lambda cut: numbering.of(cut[2]))
-        if places and len(text) != len(chunk):  # colours were taken off
+        found = self._cutter.cut(uncoloured(chunk))
+        cuts, others = found.cuts, found.others
+        lines = found.lines
+        looked = Looked(lines, [], False)
+        places = looked.places
+        if others is None:
+            looked = self._shapes.look(found.text)
+            lines, places = looked.lines, looked.places
+            more = other_cuts(found.text) if looked.named else ()
+        else:
+            if others:
+                looked = self._shapes.look(b"\n".join((*others, b"")))
+                places = moved(looked.places, spans(found.text)) if looked.places else []
+            more = cuts_of(others, found.numbers) if looked.named else ()
+        if looked.named:
+            cuts += more
+            cuts.sort(key=_place)
+        if places and len(found.text) != len(chunk):  # colours were taken off
             places = self._shapes.look(chunk).places
-        elif places and count:
-            places = moved(places, spans(text))
-        return Sifted(lines + count, sorted((*places, *shared)) if shared else places, cuts, numbering)
+        if self._cutter.run_into:
+            places = sorted((*places, *self._shared(chunk)))
+        return Sifted(lines, places, cuts, others is not None)
 
     def _shared(self, chunk: bytes) -> list[int]:
         """Lines in which something known stands before NCCL's own words: an error without its line end, say."""
@@ -65,6 +69,10 @@ class Sieve:
         """Any chunk of a text, whichever was sifted before."""
         self._cutter.forget()
         return self.sift(chunk)
+
+
+def _place(cut: Cut) -> int:
+    return ~cut[2] if cut[2] < 0 else cut[2]
 
 
 def moved(places: list[int], stretches: list[tuple[int, int]]) -> list[int]:

@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from gpudoctor.read.digitless import digitless
 from gpudoctor.read.formats import OUTPUTS, Format
 from gpudoctor.read.log_formats import LOGS
 from gpudoctor.read.tool_formats import TOOLS
@@ -33,17 +34,30 @@ def compiled() -> tuple[Compiled, ...]:
 
 # Characters from common to rare in logs and prose; those not listed are the rarest.
 _COMMON = " etaonisrlhdcum0123456789fpgy.,w:-_bvk/=[]()\"|TISAENPGLRCOMDFUB"
-_LITERAL = re.compile(r"(?:[\w \"'#:@<>=/-](?![?*+{]))+")
+_LITERAL = re.compile(r"(?:[\w\t \"'#:@<>=/-](?![?*+{]))+")
 
 
-def any_of(formats: tuple[Compiled, ...], more: tuple[str, ...] = ()) -> str:
-    """One expression that finds every token and hint (and more), many times faster than one after the other.
+class Telling(NamedTuple):
+    """What finds the lines that may matter: as they stand, and when their digits were taken out (it then may find more)."""
 
-    It looks for the rarest character of each (`x` of `exitcode`) and only there at what stands around it, so that most of
+    exact: str
+    bare: str
+
+
+def any_of(formats: tuple[Compiled, ...], more: tuple[str, ...] = ()) -> Telling:
+    """One expression that finds every token and hint (and more), many times faster than one after the other."""
+    tokens = [token for how in formats for token in how.format.tokens]
+    hints = [*(hint for how in formats for hint in how.format.hints), *more]
+    without = [re.sub("[0-9]", "", token) for token in tokens]
+    return Telling(_any_of(tokens, hints), _any_of(without, [digitless(hint) for hint in hints]))
+
+
+def _any_of(tokens: list[str], hints: list[str]) -> str:
+    """It looks for the rarest character of each (`x` of `exitcode`) and only there at what stands around it, so that most of
     a foreign text is passed over without a try.
     """
-    wanted = [(token, "") for how in formats for token in how.format.tokens]
-    for hint in (*(hint for how in formats for hint in how.format.hints), *more):
+    wanted = [(token, "") for token in tokens]
+    for hint in hints:
         literal = _LITERAL.match(hint)
         assert literal is not None, f"a hint must begin with a literal character: {hint}"
         wanted.append((literal[0], hint[literal.end() :]))

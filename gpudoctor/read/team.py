@@ -14,22 +14,24 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpudoctor.read.nccl_cut import Cut, Numbers
 from gpudoctor.read.sift import Sieve, Sifted
 
 if TYPE_CHECKING:
+    from mmap import mmap
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
-AFTER = 64 << 20  # bytes read before children pay for their start
+AFTER = 16 << 20  # bytes read before children pay for their start
 MEMBERS = 4  # at most: what only one process can do takes a quarter of the time
 GATHERED = 8  # chunks handed over at once
+_ROOM = 4 << 20  # bytes of a chunk that a child finds in memory; a larger one goes through its pipe
 PATIENCE_S = 30.0  # a chunk takes milliseconds
 
 
 class _Member(NamedTuple):
     process: BaseProcess
     line: Connection
+    memory: mmap  # shared with the child: a pipe would wake both for every 64 KiB of a chunk
 
 
 class Team:
@@ -79,16 +81,18 @@ class Team:
         if threading.active_count() > 1:
             return  # a child forked beside a running thread may find a lock that nobody will open
         try:
+            from mmap import mmap
             from multiprocessing import get_context
 
             fork = get_context("fork")
             for _ in range(size):
                 here, there = fork.Pipe()
+                memory = mmap(-1, _ROOM)
                 others = [here, *(member.line for member in self._all)]
-                process = fork.Process(target=_sift, args=(there, others, sieve), daemon=True)
+                process = fork.Process(target=_sift, args=(there, others, memory, sieve), daemon=True)
                 process.start()
                 there.close()
-                self._all.append(_Member(process, here))
+                self._all.append(_Member(process, here, memory))
         except (OSError, ValueError, ImportError):  # no processes or no memory to be had
             self.close()
         self._idle.extend(self._all)
@@ -98,7 +102,12 @@ class Team:
             return False
         member = self._idle.popleft()
         try:
-            member.line.send_bytes(chunk)
+            if len(chunk) <= _ROOM:
+                member.memory[: len(chunk)] = chunk
+                member.line.send_bytes(b"%d" % len(chunk))
+            else:
+                member.line.send_bytes(b"")
+                member.line.send_bytes(chunk)
         except OSError:
             self.close()
             return False
@@ -108,7 +117,7 @@ class Team:
     def _answer(self, member: _Member) -> Sifted | None:
         try:
             if self._all and member.line.poll(PATIENCE_S):
-                answer = _unpacked(*marshal.loads(member.line.recv_bytes()))
+                answer = Sifted(*marshal.loads(member.line.recv_bytes()))
                 self._idle.append(member)
                 return answer
         except (OSError, EOFError, ValueError, TypeError):
@@ -125,13 +134,10 @@ class Team:
             member.line.close()
             member.process.kill()
             member.process.join()
+            member.memory.close()
 
 
-def _unpacked(line_ends: int, places: list[int], nccl: list[Cut], above: list[int], lines: list[int]) -> Sifted:
-    return Sifted(line_ends, places, nccl, Numbers(above, lines))
-
-
-def _sift(line: Connection, others: list[Connection], sieve: Sieve) -> None:
+def _sift(line: Connection, others: list[Connection], memory: mmap, sieve: Sieve) -> None:
     """A child's life: until the other end is closed. An end that it inherited would keep its fellows from noticing that."""
     import signal
 
@@ -140,5 +146,6 @@ def _sift(line: Connection, others: list[Connection], sieve: Sieve) -> None:
         other.close()
     with suppress(Exception):  # what breaks here breaks again where the reader looks itself, and is told there
         while True:
-            found = sieve.sift_alone(line.recv_bytes())
-            line.send_bytes(marshal.dumps((found.line_ends, found.places, found.nccl, *found.numbers())))
+            size = line.recv_bytes()
+            chunk = memory[: int(size)] if size else line.recv_bytes()
+            line.send_bytes(marshal.dumps(tuple(sieve.sift_alone(chunk))))

@@ -299,7 +299,7 @@ def test_what_is_known_is_found_in_the_middle_of_a_large_log():
 
 @pytest.mark.parametrize("name", EACH)
 def test_a_line_that_begins_an_output_is_never_passed_over(name):
-    telling = re.compile(any_of(compiled()))
+    telling = re.compile(any_of(compiled()).exact)
     for line in EACH[name].splitlines():
         for how in compiled():
             if how.starts.search(line):

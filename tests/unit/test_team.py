@@ -11,6 +11,7 @@ import pytest
 from gpudoctor.parsers.nccl_log import parse
 from gpudoctor.read.recognise import Recogniser
 from gpudoctor.read.sift import Sieve, Sifted
+from gpudoctor.read.table import Telling
 from gpudoctor.read.team import Team
 from tests.nccl_logs import job, training
 from tests.support import FIXTURES
@@ -85,7 +86,7 @@ def test_a_child_that_dies_or_hangs_costs_nothing_but_time(number: signal.Signal
 
 def test_a_child_that_answers_nonsense_is_not_believed(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sieve, "sift", _nonsense)  # in the children only: the reader has its own
-    sieve = Sieve(b"GPU0")
+    sieve = Sieve(Telling("GPU0", "GPU"))
     assert all(sifted is None for _, sifted in team.ahead(chunks(), sieve))
     assert not team._all
 
@@ -95,7 +96,7 @@ def _nonsense(sieve: Sieve, chunk: bytes) -> Sifted:
 
 
 def test_a_reader_that_stops_leaves_no_child(team: Team) -> None:
-    ahead = team.ahead(chunks(), Sieve(b"GPU0"))
+    ahead = team.ahead(chunks(), Sieve(Telling("GPU0", "GPU")))
     for _ in range(6):
         next(ahead)
     assert team._all
