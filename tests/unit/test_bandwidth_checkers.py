@@ -241,7 +241,7 @@ def test_runs_over_two_gpus_are_pairs():
     assert list(findings(PairSlow(), measured, gpus(4), pairs(4))) == [("pair-slow", "pair:0-1")]
 
 
-@pytest.mark.parametrize("facts", [(rates(SQUARE),), (rates({(0, 1): 3.0}), gpus(4), pairs(4)), (rates(SQUARE), gpus(4)), (Bandwidth((run(3.0, members=(member(0), member(1), member(2))),)),)])
+@pytest.mark.parametrize("facts", [(rates(SQUARE),), (rates({(0, 1): 3.0}), gpus(4), pairs(4)), (rates(SQUARE), gpus(4, "NVIDIA L40S")), (Bandwidth((run(3.0, members=(member(0), member(1), member(2))),)),)])
 def test_pairs_that_cannot_be_compared(facts):
     said = check(PairSlow(), *facts)
     assert said == doubts(said) and len(said) == 1
