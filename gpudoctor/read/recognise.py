@@ -152,6 +152,7 @@ class Recogniser(Passing):
 
     def feed(self, line: Line) -> Iterator[Section]:
         self._before.append(line)
+        whole = line.text
         if self._left and self._after is not None:
             self._left -= 1
             self._after.lines.append(line)
@@ -183,7 +184,8 @@ class Recogniser(Passing):
                 if _HOSTLIKE.match(label):
                     host = label
         current = self._open.get(label)
-        if telling and self._shape is None and self._bare.get(text.translate(_DIGITS), False):
+        dull = telling and self._shape is None and self._bare.get(text.translate(_DIGITS), False)
+        if dull:
             telling = False
         elif label is None:
             text = self._undressed(text, telling, current)
@@ -200,6 +202,7 @@ class Recogniser(Passing):
         # Both are asked: `<summary>nvidia-smi topo -m</summary>` is a boundary and names a command.
         if label is None and (self._prompts.read(text, line.number), _BOUNDARY.match(worn)) != (False, None):
             host = self._prompts.host
+            dull = False
             if current is not None:
                 yield self._close(None, line)
                 current = None
@@ -212,6 +215,8 @@ class Recogniser(Passing):
                 current.wait(line)
                 if current.strange > current.how.format.strangers:
                     yield self._close(label, line)
+            elif dull:  # `[GPU0] step 12`: while no block is open, such a line need not be seen again
+                self._sieve.pass_over(whole.encode())
             return
         if found.belongs is None:
             key = (found.format.kind, None if found.format.kind in _JOB_WIDE else host)

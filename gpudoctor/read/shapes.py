@@ -59,6 +59,10 @@ class Shapes:
         telling = frozenset(shape for shape in new if not self._is_dull(shape))
         return Looked(lines, list(self._within(text, telling)) if telling else [], named)
 
+    def pass_over(self, line: bytes) -> None:
+        """As if no line matched that differs from this one in digits only."""
+        self._dull_numbered.add(line.translate(_EQUAL[0]))
+
     def _is_dull(self, shape: bytes) -> bool:
         """No line of this shape can match."""
         if is_own(shape):

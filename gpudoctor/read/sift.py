@@ -52,6 +52,10 @@ class Sieve:
             places = sorted((*places, *self._shared(chunk)))
         return Sifted(lines, places, cuts, others is not None)
 
+    def pass_over(self, line: bytes) -> None:
+        """Lines that differ from this one in digits only hold nothing, whatever words stand in them."""
+        self._shapes.pass_over(line)
+
     def _shared(self, chunk: bytes) -> list[int]:
         """Lines in which something known stands before NCCL's own words: an error without its line end, say."""
         heads, self._cutter.run_into = self._cutter.run_into, []

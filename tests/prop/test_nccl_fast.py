@@ -44,6 +44,8 @@ OF_OTHERS = [
     "NVRM: Xid (PCI:0000:41:00): 79, pid=1, GPU has fallen off the bus.",
     "[rank0]:[E1129 18:35:20 ProcessGroupNCCL.cpp:689] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600010 milliseconds before timing out.",
     "exitcode  : -9 (pid: 77)",
+    *(f"[GPU0] Epoch {n} | Batchsize: 32 | Steps: 32" for n in (1, 2, 33, 4, 5)),
+    *(f"Rank {n} is done, GPU {n} is idle" for n in (1, 2, 33, 4, 5)),
     "a line of text that nobody knows, longer than any that a terminal broke in two",
     "",
 ]

@@ -10,6 +10,7 @@ from gpudoctor.facts.gpu import Driver, Gpus
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.topology import NvLinks, Pairs
 from gpudoctor.read.prompts import MAX_DISTANCE
+from gpudoctor.read.recognise import Recogniser
 from gpudoctor.read.section import Unparsable
 from gpudoctor.read.table import FORMATS, any_of, compiled
 from gpudoctor.read.text import MAX_LINE, clean
@@ -295,6 +296,18 @@ def test_what_is_known_is_found_in_the_middle_of_a_large_log():
 
 
 # --- the table of formats itself
+
+
+def test_what_a_training_script_says_of_its_gpus_is_seen_a_few_times_only(monkeypatch):
+    """Each of these lines holds a word that may begin an output, and none begins one."""
+    seen = []
+    monkeypatch.setattr(Recogniser, "feed", lambda self, line, feed=Recogniser.feed: seen.append(line) or feed(self, line))
+    text = "".join(f"[GPU{n % 8}] Epoch {n} | Batchsize: 32\nRank {n % 8} is done after {n} s\n" for n in range(40_000)).encode()
+    matrix = b"\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV18\t0-47\t0\nGPU1\tNV18\t X \t0-47\t0\n"
+    whole = text + matrix + text
+    found = list(Recogniser("log").run(whole[at : at + (1 << 16)] for at in range(0, len(whole), 1 << 16)))
+    assert [(s.kind, len(s.lines)) for s in found] == [("smi-topo", 3)]
+    assert len(seen) < 10_000
 
 
 @pytest.mark.parametrize("name", EACH)
