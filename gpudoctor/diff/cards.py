@@ -91,7 +91,7 @@ def _which(one: Gpu, other: Gpu, notes: Notes) -> None:
     if named or one.device_id and other.device_id and one.device_id != other.device_id:
         before, after = (g.name if named else g.device_id for g in (one, other))
         notes.change(
-            "gpu-card", other.subject, f"{other.opening} is another card: {before} -> {after}", before=before, after=after, about=about,
+            "gpu-card", other.subject, f"{other.opening} is another card: {notes.turn(before, after)}", before=before, after=after, about=about,
             severity=WARNING, evidence=spots("name" if named else "device_id", one, other),
         )  # fmt: skip
     if notes.mode == TIME and one.bdf and other.bdf and one.bdf != other.bdf:
@@ -102,8 +102,11 @@ def _which(one: Gpu, other: Gpu, notes: Notes) -> None:
     elif one.bdf and other.bdf and one.bdf != other.bdf:
         notes.vary("gpu-address", other.subject, f"GPU{other.index} is at {one.bdf} in A and {other.bdf} in B")
     if one.index is not None and other.index is not None and one.index != other.index:
+        words = f"The GPU at {other.bdf} was GPU{one.index}, now GPU{other.index}"
+        if notes.mode != TIME:
+            words = f"The GPU at {other.bdf} is GPU{one.index} on A and GPU{other.index} on B"
         notes.change(
-            "gpu-index", other.subject, f"The GPU at {other.bdf} was GPU{one.index}, now GPU{other.index}", before=f"GPU{one.index}",
+            "gpu-index", other.subject, words, before=f"GPU{one.index}",
             after=f"GPU{other.index}", about=about, evidence=spots("index", one, other),
         )  # fmt: skip
     real = [g.uuid for g in (one, other) if g.uuid is not None and "00000000-0000-0000-0000-" not in g.uuid]
@@ -127,7 +130,7 @@ def _field(field: Field, one: Gpu, other: Gpu, notes: Notes) -> None:
         direction = BETTER if after == field.sound else WORSE if before == field.sound else OTHER
     shown = [f"{_word(v)}{field.unit}" for v in (before, after)]
     notes.change(
-        field.kind, other.subject, f"{other.opening}: {field.words} {shown[0]} -> {shown[1]}", before=shown[0], after=shown[1],
+        field.kind, other.subject, f"{other.opening}: {field.words} {notes.turn(*shown)}", before=shown[0], after=shown[1],
         direction=direction, severity=field.worse if direction == WORSE or field.kind == "numa" and field.name != "cpu_affinity" else NOTE,
         about=(f"gpu:{other.index}",), evidence=spots(field.name, one, other),
     )  # fmt: skip
@@ -136,7 +139,7 @@ def _field(field: Field, one: Gpu, other: Gpu, notes: Notes) -> None:
 def _replays(one: Gpu, other: Gpu, notes: Notes) -> None:
     if one.replays is None or other.replays is None or one.replays == other.replays:
         return
-    words = f"{other.opening}: PCIe replays {one.replays} -> {other.replays}"
+    words = f"{other.opening}: PCIe replays {notes.turn(one.replays, other.replays)}"
     low, high = sorted((one.replays, other.replays))
     if grew(low, high) and high >= 100:
         worse = other.replays > one.replays

@@ -39,6 +39,8 @@ def xids(seats: Seats, a: KernelLog, b: KernelLog, notes: Notes) -> None:
         subject = gpu.subject if gpu is not None else f"pci:{bdf}" if bdf else "host"
         if after > before:
             words = f"{name} at {where}: {after - before} new" + (f", {before} before" if before else "")
+            if notes.mode == NODES:
+                words = f"{name} at {where}: {before or 'none'} in A's log, {after} in B's"
             notes.change(
                 "xid", subject, words, before=str(before), after=str(after), direction=WORSE, about=about,
                 severity=WARNING, evidence=(("B", seen["B"].at("text")),),
@@ -81,24 +83,24 @@ def _nic(one: Nic, other: Nic, notes: Notes) -> None:
     if notes.both("the state", name, one.state, other.state) and one.state != other.state:
         lost, back = one.state == "active", other.state == "active"
         notes.change(
-            "nic-state", other.subject, f"{name}: {one.state} -> {other.state}", before=one.state, after=other.state,
+            "nic-state", other.subject, f"{name}: {notes.turn(one.state, other.state)}", before=one.state, after=other.state,
             direction=WORSE if lost else BETTER if back else OTHER, severity=ERROR if lost else NOTE, evidence=spots("state", one, other),
         )  # fmt: skip
     if notes.both("the rate", name, one.rate_gbps, other.rate_gbps) and one.rate_gbps != other.rate_gbps:
         before, after = (f"{n.rate_gbps:g} Gb/s" for n in (one, other))
         worse = (other.rate_gbps or 0) < (one.rate_gbps or 0)
         notes.change(
-            "nic-rate", other.subject, f"{name}: {before} -> {after}", before=before, after=after, direction=WORSE if worse else BETTER,
+            "nic-rate", other.subject, f"{name}: {notes.turn(before, after)}", before=before, after=after, direction=WORSE if worse else BETTER,
             severity=WARNING if worse else NOTE, evidence=spots("rate_gbps", one, other),
         )  # fmt: skip
     if notes.both("the link layer", name, one.link_layer, other.link_layer) and one.link_layer != other.link_layer:
         notes.change(
-            "nic-layer", other.subject, f"{name}: {one.link_layer} -> {other.link_layer}", before=one.link_layer, after=other.link_layer,
+            "nic-layer", other.subject, f"{name}: {notes.turn(one.link_layer, other.link_layer)}", before=one.link_layer, after=other.link_layer,
             severity=WARNING, evidence=spots("link_layer", one, other),
         )  # fmt: skip
     if notes.both("the NUMA node", name, one.numa_node, other.numa_node) and one.numa_node != other.numa_node:
         notes.change(
-            "numa", other.subject, f"{name}: NUMA node {one.numa_node} -> {other.numa_node}", before=str(one.numa_node),
+            "numa", other.subject, f"{name}: NUMA node {notes.turn(one.numa_node, other.numa_node)}", before=str(one.numa_node),
             after=str(other.numa_node), severity=WARNING, evidence=spots("numa_node", one, other),
         )  # fmt: skip
 
@@ -114,7 +116,7 @@ def _nic_paths(seats: Seats, a: Nics, b: Nics, notes: Notes) -> None:
         ranks = [PATHS.index(p.path) if p.path in PATHS else len(PATHS) for p in (one, other)]
         worse = ranks[1] > ranks[0]
         notes.change(
-            "nic-path", f"nic:{nic}", f"GPU{gpu} to NIC {nic}: {one.path} -> {other.path}", before=one.path, after=other.path,
+            "nic-path", f"nic:{nic}", f"GPU{gpu} to NIC {nic}: {notes.turn(one.path, other.path)}", before=one.path, after=other.path,
             direction=WORSE if worse else BETTER, severity=WARNING if worse else NOTE, about=(f"gpu:{gpu}", seats.subject(gpu)),
             evidence=spots("path", one, other),
         )  # fmt: skip
@@ -136,7 +138,7 @@ def _comm(one: NcclComm, other: NcclComm, name: str, notes: Notes) -> None:
             fewer = field == "channels" and after < before
             direction = OTHER if field != "channels" else WORSE if fewer else BETTER
             notes.change(
-                "nccl", "host", f"{name}: {words} {before} -> {after}", before=str(before), after=str(after), direction=direction,
+                "nccl", "host", f"{name}: {words} {notes.turn(before, after)}", before=str(before), after=str(after), direction=direction,
                 severity=WARNING if fewer else NOTE, evidence=spots(field, one, other),
             )  # fmt: skip
     ways = [{(t.a, t.b): kind_of(t.via) for t in c.transports} for c in (one, other)]
@@ -149,12 +151,12 @@ def _comm(one: NcclComm, other: NcclComm, name: str, notes: Notes) -> None:
         worse, better = ranks[1] > ranks[0], ranks[1] < ranks[0]
         which = f"ranks {pairs[0]}" if len(pairs) == 1 else f"{len(pairs)} pairs of ranks ({', '.join(pairs[:4])}{', …' if len(pairs) > 4 else ''})"
         notes.change(
-            "transport", f"pair:{pairs[0]}" if len(pairs) == 1 else "host", f"{name}: {which}: {before} -> {after}", before=before, after=after,
+            "transport", f"pair:{pairs[0]}" if len(pairs) == 1 else "host", f"{name}: {which}: {notes.turn(before, after)}", before=before, after=after,
             direction=WORSE if worse else BETTER if better else OTHER, severity=WARNING if worse else NOTE, evidence=spots("transports", one, other),
         )  # fmt: skip
     if one.failure != other.failure:
         notes.change(
-            "nccl-failure", "host", f"{name}: {one.failure or 'no failure'} -> {other.failure or 'no failure'}", before=one.failure,
+            "nccl-failure", "host", f"{name}: {notes.turn(one.failure or 'no failure', other.failure or 'no failure')}", before=one.failure,
             after=other.failure, direction=WORSE if other.failure and not one.failure else BETTER if not other.failure else OTHER,
             severity=ERROR if other.failure else NOTE, evidence=spots("failure", one, other),
         )  # fmt: skip
@@ -171,7 +173,7 @@ def bandwidth(a: Bandwidth, b: Bandwidth, notes: Notes) -> None:
         name = f"{one.collective or one.program or 'bandwidth'} of {one.nranks} ranks"
         if not notes.both("the plateau", name, before, after) or not before or not after or before == after:
             continue
-        words = f"{name}: busbw {before:.1f} -> {after:.1f} GB/s"
+        words = f"{name}: busbw {notes.turn(f'{before:.1f}', f'{after:.1f}')} GB/s"
         if max(before, after) <= min(before, after) * TELLING:
             notes.vary("bandwidth", "host", words)
             continue

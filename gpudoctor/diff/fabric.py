@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpudoctor import cpulist
 from gpudoctor.diff.match import Seats
-from gpudoctor.diff.model import BETTER, OTHER, WORSE, Notes, spots
+from gpudoctor.diff.model import BETTER, NODES, OTHER, WORSE, Notes, spots
 from gpudoctor.facts.topology import PATHS, NvLink, NvLinkGpu, NvLinks, Pair, Pairs
 from gpudoctor.model import ERROR, NOTE, WARNING, Threshold
 
@@ -54,7 +54,7 @@ def _pair(one: Pair, other: Pair, seats: Seats, notes: Notes) -> None:
             _path(one, other, name, about, notes)
     changed = [f for f in _P2P if notes.both("peer to peer", name, getattr(one, f), getattr(other, f)) and getattr(one, f) != getattr(other, f)]
     if changed:
-        words = ", ".join(f"{f.removeprefix('p2p_')} {getattr(one, f)} -> {getattr(other, f)}" for f in changed)
+        words = ", ".join(f"{f.removeprefix('p2p_')} {notes.turn(getattr(one, f), getattr(other, f))}" for f in changed)
         lost = any(getattr(one, f) == "OK" for f in changed)
         gained = any(getattr(other, f) == "OK" for f in changed)
         notes.change(
@@ -72,7 +72,7 @@ def _path(one: Pair, other: Pair, name: str, about: tuple[str, ...], notes: Note
     # With the count only where the path stays: `NVL -> PHB`, `NV18 -> NV17`.
     before, after = (cell(p) if one.path == other.path else str(p.path) for p in (one, other))
     notes.change(
-        "pair-path", other.subject, f"{name}: {before} -> {after}", before=before, after=after, about=about,
+        "pair-path", other.subject, f"{name}: {notes.turn(before, after)}", before=before, after=after, about=about,
         direction=WORSE if worse else BETTER, severity=ERROR if lost else WARNING if worse else NOTE, evidence=spots("path", one, other),
     )  # fmt: skip
 
@@ -122,9 +122,13 @@ def _flipped(seats: Seats, gpu: int, up: bool, found: list[tuple[NvLink, NvLink]
     numbers = cpulist.render({other.link for _, other in found})
     what = f"NVLink {numbers} of GPU {gpu}" if len(found) == 1 else f"{len(found)} of {count} NVLinks of GPU {gpu}"
     many = f" ({numbers})" if len(found) > 1 else ""
+    words = "came up" if up else "went down"
+    if notes.mode == NODES:
+        one = len(found) == 1
+        words = f"{'is' if one else 'are'} {'up' if up else 'down'} on B, {'down' if up else 'up'} on A"
     subject = f"nvlink:{gpu}/{found[0][1].link}" if len(found) == 1 else seats.subject(gpu)
     notes.change(
-        "nvlinks" if len(found) == count > 1 else "nvlink", subject, f"{what} {'came up' if up else 'went down'}{many}", before="down" if up else "up", after="up" if up else "down",
+        "nvlinks" if len(found) == count > 1 else "nvlink", subject, f"{what} {words}{many}", before="down" if up else "up", after="up" if up else "down",
         direction=BETTER if up else WORSE, severity=NOTE if up else ERROR, about=(seats.subject(gpu), f"gpu:{gpu}"),
         evidence=spots("active", *found[0]), extent=len(found),
     )  # fmt: skip
@@ -136,7 +140,7 @@ def _link(one: NvLink, other: NvLink, seats: Seats, notes: Notes) -> None:
     if one.active and other.active and one.speed_gbs and other.speed_gbs and one.speed_gbs != other.speed_gbs:
         worse = other.speed_gbs < one.speed_gbs
         notes.change(
-            "nvlink-speed", other.subject, f"{name}: {one.speed_gbs:g} GB/s -> {other.speed_gbs:g} GB/s", about=about,
+            "nvlink-speed", other.subject, f"{name}: {notes.turn(f'{one.speed_gbs:g} GB/s', f'{other.speed_gbs:g} GB/s')}", about=about,
             before=f"{one.speed_gbs:g} GB/s", after=f"{other.speed_gbs:g} GB/s", direction=WORSE if worse else BETTER,
             severity=WARNING if worse else NOTE, evidence=spots("speed_gbs", one, other),
         )  # fmt: skip
@@ -144,7 +148,7 @@ def _link(one: NvLink, other: NvLink, seats: Seats, notes: Notes) -> None:
         before, after = getattr(one, field), getattr(other, field)
         if before is None or after is None or before == after:
             continue
-        words = f"{name}: {field.replace('_', ' ')} errors {before} -> {after}"
+        words = f"{name}: {field.replace('_', ' ')} errors {notes.turn(before, after)}"
         if field == "recovery_failed" or grew(min(before, after), max(before, after)):
             worse = after > before
             notes.change(

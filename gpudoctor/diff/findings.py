@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudoctor.diff.match import Seats
-from gpudoctor.diff.model import BETTER, OTHER, WORSE, Change, Notes, Side
+from gpudoctor.diff.model import BETTER, NODES, OTHER, WORSE, Change, Notes, Side
 from gpudoctor.model import FOUND, OK, CheckResult, Finding, severity_rank
 
 
@@ -57,7 +57,10 @@ def _one(one: CheckResult, other: CheckResult, before: Finding | None, after: Fi
         if before.severity == after.severity:
             return []
         worse = severity_rank(after.severity) < severity_rank(before.severity)
-        words = f"{finding.slug} ({_subject(subject)}) is {_a(after.severity)} now, was {_a(before.severity)}: {after.message}"
+        weighs = f"{_a(after.severity)} now, was {_a(before.severity)}"
+        if notes.mode == NODES:
+            weighs = f"{_a(before.severity)} on A and {_a(after.severity)} on B"
+        words = f"{finding.slug} ({_subject(subject)}) is {weighs}: {after.message}"
         direction = WORSE if worse else BETTER
     else:
         silent = one if before is None else other
@@ -68,7 +71,10 @@ def _one(one: CheckResult, other: CheckResult, before: Finding | None, after: Fi
                 f"{finding.slug} ({_subject(subject)})", f"{_a(finding.severity)} in {'B' if side == 'A' else 'A'}, and {side} could not judge it: {silent.reason}"
             )
             return []
-        words = f"{finding.slug} ({_subject(subject)}) {'appeared' if before is None else 'is no longer found'}: {finding.message}"
+        came = "appeared" if before is None else "is no longer found"
+        if notes.mode == NODES:
+            came = f"is found on {'B' if before is None else 'A'} only"
+        words = f"{finding.slug} ({_subject(subject)}) {came}: {finding.message}"
         direction = WORSE if before is None else BETTER
     return [
         Change(

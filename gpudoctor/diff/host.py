@@ -111,7 +111,7 @@ def _field(field: Field, one: Entry, other: Entry, notes: Notes) -> None:
     direction = field.up if up else {WORSE: BETTER, BETTER: WORSE}.get(field.up, OTHER) if numbers else OTHER
     shown = [_shown(v, field) for v in (before, after)]
     notes.change(
-        field.kind, "host", f"{field.words}: {shown[0]} -> {shown[1]}", before=shown[0], after=shown[1], direction=direction,
+        field.kind, "host", f"{field.words}: {notes.turn(*shown)}", before=shown[0], after=shown[1], direction=direction,
         severity=field.worse if direction == WORSE else NOTE, evidence=spots(field.name, one, other),
     )  # fmt: skip
 
@@ -139,11 +139,11 @@ def settings(a: Settings, b: Settings, notes: Notes) -> None:
         name, scope = key
         where = "" if scope == "environment" else f" in {scope}"
         if other is None:
-            words = f"{name}={one.value}{where} is no longer set" if one else ""
+            words = f"{name}={one.value}{where} {'is no longer set' if notes.mode == TIME else 'is set on A only'}" if one else ""
         elif one is None:
-            words = f"{name}={other.value}{where} was set"
+            words = f"{name}={other.value}{where} {'was set' if notes.mode == TIME else 'is set on B only'}"
         else:
-            words = f"{name}{where}: {one.value} -> {other.value}"
+            words = f"{name}{where}: {notes.turn(one.value, other.value)}"
         if _WHO.match(name) or notes.mode == NODES and name.startswith("NVIDIA_"):
             notes.vary("setting", "host", words)
             continue
@@ -157,7 +157,7 @@ def policy(a: Aspm, b: Aspm, notes: Notes) -> None:
     """The kernel's ASPM policy."""
     if a.policy != b.policy:
         notes.change(
-            "aspm", "host", f"the kernel's ASPM policy: {a.policy} -> {b.policy}", before=a.policy, after=b.policy,
+            "aspm", "host", f"the kernel's ASPM policy: {notes.turn(a.policy, b.policy)}", before=a.policy, after=b.policy,
             evidence=_from(a.origin, b.origin),
         )  # fmt: skip
 
@@ -170,14 +170,15 @@ def modules(a: Modules, b: Modules, notes: Notes) -> None:
             if not (a if one is None else b).complete:
                 notes.only("the kernel module", "B" if one is None else "A", name)
                 continue
+            words = ("no longer loaded", "loaded now") if notes.mode == TIME else ("loaded on A only", "loaded on B only")
             notes.change(
-                "module", "host", f"kernel module {name} is {'loaded now' if one is None else 'no longer loaded'}",
+                "module", "host", f"kernel module {name} is {words[one is None]}",
                 direction=BETTER if one is None else WORSE, before=None if one is None else "loaded", after=None if other is None else "loaded",
                 evidence=_from(a.origin, b.origin),
             )  # fmt: skip
         elif one and other and one != other:
             kind = "driver-module" if name.startswith("nvidia") else "module"
-            notes.change(kind, "host", f"kernel module {name}: {one} -> {other}", before=one, after=other, evidence=_from(a.origin, b.origin))
+            notes.change(kind, "host", f"kernel module {name}: {notes.turn(one, other)}", before=one, after=other, evidence=_from(a.origin, b.origin))
 
 
 def software(a: Software, b: Software, notes: Notes) -> None:
@@ -187,7 +188,7 @@ def software(a: Software, b: Software, notes: Notes) -> None:
         one, other = ours.get(name), theirs.get(name)
         if one != other:
             notes.change(
-                "software", "host", f"{_called(name)}: {one or 'not found'} -> {other or 'not found'}", before=one, after=other,
+                "software", "host", f"{_called(name)}: {notes.turn(one or 'not found', other or 'not found')}", before=one, after=other,
                 evidence=_from(a.origin, b.origin),
             )  # fmt: skip
 
@@ -207,7 +208,7 @@ def numa(a: Numa, b: Numa, notes: Notes) -> None:
             notes.both("the CPUs of NUMA nodes", str(node), one.cpus, other.cpus)
         elif before != after:
             notes.change(
-                "numa", "host", f"NUMA node {node}: {before or 'not there'} -> {after or 'not there'}", before=before, after=after,
+                "numa", "host", f"NUMA node {node}: {notes.turn(before or 'not there', after or 'not there')}", before=before, after=after,
                 severity=WARNING, evidence=spots("cpus", one, other),
             )  # fmt: skip
 
@@ -223,7 +224,7 @@ def cmdline(a: Platform, b: Platform, notes: Notes) -> None:
         return
     before, after = ([w for w in str(line).split() if not _PLACE.match(w)] for line in (one, other))
     gone, new = (tuple(dict.fromkeys(w for w in x if w not in y)) for x, y in ((before, after), (after, before)))
-    said = [f"{', '.join(words)} {verb}" for words, verb in ((new, "was added"), (gone, "was removed")) if words]
+    said = [f"{', '.join(words)} {verb}" for words, verb in zip((new, gone), ("was added", "was removed") if notes.mode == TIME else ("on B only", "on A only"), strict=True) if words]
     if said:
         notes.change(
             "cmdline", "host", f"kernel command line: {'; '.join(said)}", before=" ".join(gone) or None, after=" ".join(new) or None,

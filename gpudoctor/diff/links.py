@@ -87,7 +87,7 @@ def _link(gpus: tuple[Gpu, Gpu], trees: tuple[PciTree | None, PciTree | None], a
         worse = worth[1] < worth[0] if worth[0] != worth[1] else (other.width or 0) < (one.width or 0)
         half = worse and (worth[1] * 2 <= worth[0])
         notes.change(
-            "pcie-link", gpu.subject, f"{gpu.opening}: PCIe link {before} -> {after}", before=before, after=after, about=about,
+            "pcie-link", gpu.subject, f"{gpu.opening}: PCIe link {notes.turn(before, after)}", before=before, after=after, about=about,
             direction=WORSE if worse else BETTER, severity=ERROR if half else WARNING if worse else NOTE,
             evidence=spots("width" if width else "speed_gts", *gpus),
         )  # fmt: skip
@@ -95,7 +95,7 @@ def _link(gpus: tuple[Gpu, Gpu], trees: tuple[PciTree | None, PciTree | None], a
         ends = [f"{x.limit:.1f} GT/s" if limit and x.limit else f"x{x.max_width}" for x in seen]
         worse = (other.limit or 0, other.max_width or 0) < (one.limit or 0, one.max_width or 0)
         notes.change(
-            "pcie-limit", gpu.subject, f"{gpu.opening}: the most that its PCIe link allows {ends[0]} -> {ends[1]}", before=ends[0],
+            "pcie-limit", gpu.subject, f"{gpu.opening}: the most that its PCIe link allows {notes.turn(*ends)}", before=ends[0],
             after=ends[1], about=about, direction=WORSE if worse else BETTER, severity=WARNING if worse else NOTE,
             evidence=spots("max_speed_gts" if limit else "max_width", *gpus),
         )  # fmt: skip
@@ -141,8 +141,9 @@ def _bridges(seats: Seats, a: PciTree, b: PciTree, notes: Notes) -> list[Way]:
         known = all(t.by_bdf(g.bdf) for t, g in zip((a, b), seat.both, strict=True)) and all(ways)
         if moved and known and seat.both[0].bdf == seat.both[1].bdf:
             words = [" < ".join(str(d.bdf) for d in way) for way in ways]
+            told = f"were {words[0]}, now {words[1]}" if notes.mode == TIME else f"are {notes.turn(*words)}"
             notes.change(
-                "pcie-place", seat.gpu.subject, f"{seat.gpu.opening}: the bridges above it were {words[0]}, now {words[1]}",
+                "pcie-place", seat.gpu.subject, f"{seat.gpu.opening}: the bridges above it {told}",
                 before=words[0], after=words[1], about=(f"gpu:{seat.gpu.index}",),
             )  # fmt: skip
         if len(ways[0]) == len(ways[1]):
@@ -187,8 +188,9 @@ def _acs(bridges: list[Way], notes: Notes) -> None:
     for (on, on_way), found in turned.items():
         names = [str(other.bdf) for _, other in found]
         where = f"at bridge {names[0]}" if len(names) == 1 else f"at {len(names)} bridges: {', '.join(names[:8])}" + (" …" if len(names) > 8 else "")
+        how = f"was turned {'on' if on else 'off'}" if notes.mode == TIME else f"is {'on' if on else 'off'} on B, {'off' if on else 'on'} on A,"
         notes.change(
-            "acs", f"pci:{names[0]}", f"ACS redirect was turned {'on' if on else 'off'} {where}" + ("" if on_way else ", above no GPU"),
+            "acs", f"pci:{names[0]}", f"ACS redirect {how} {where}" + ("" if on_way else ", above no GPU"),
             before="off" if on else "on", after="on" if on else "off", direction=WORSE if on and on_way else BETTER if on_way else OTHER,
             severity=WARNING if on and on_way else NOTE, about=tuple(f"pci:{n}" for n in names), evidence=spots("acs", *found[0]),
         )  # fmt: skip
@@ -202,7 +204,7 @@ def _aspm(devices: list[Way], notes: Notes) -> None:
         before, after = (" and ".join(d.aspm_enabled or ()) or "off" for d in (one, other))
         if before != after:
             notes.change(
-                "aspm", f"pci:{other.bdf}", f"ASPM of {other.bdf}: {before} -> {after}", before=before, after=after,
+                "aspm", f"pci:{other.bdf}", f"ASPM of {other.bdf}: {notes.turn(before, after)}", before=before, after=after,
                 direction=WORSE if before == "off" else BETTER if after == "off" else OTHER, evidence=spots("aspm_enabled", one, other),
             )  # fmt: skip
 
@@ -221,6 +223,6 @@ def _device_link(way: Way, what: str, kind: str, notes: Notes) -> None:
     worth = [(d.speed_gts or 0.0) * (d.width or 0) if speed else (d.width or 0) for d in (one, other)]
     worse = worth[1] < worth[0]
     notes.change(
-        kind, f"pci:{other.bdf}", f"{name}: PCIe link {before} -> {after}", before=before, after=after,
+        kind, f"pci:{other.bdf}", f"{name}: PCIe link {notes.turn(before, after)}", before=before, after=after,
         direction=WORSE if worse else BETTER, severity=WARNING if worse else NOTE, evidence=spots("speed_gts" if speed else "width", one, other),
     )  # fmt: skip

@@ -70,6 +70,10 @@ class Notes:
         about = frozenset((subject, *more.pop("about", ())))  # type: ignore[misc]
         self.changes.append(Change(kind=kind, subject=subject, message=message, about=about, **more))  # type: ignore[arg-type]
 
+    def turn(self, before: object, after: object) -> str:
+        """A value at two moments, or on two nodes: neither node was like the other before."""
+        return f"{before} -> {after}" if self.mode == TIME else f"{before} on A, {after} on B"
+
     def vary(self, kind: str, subject: str, message: str) -> None:
         self.varying.append(Change(kind=kind, subject=subject, message=message))
 

@@ -33,8 +33,9 @@ def render(
     parts = [head, _verdict(comparison, style)]
     loud = [c for c in comparison.changes if c.severity != NOTE]
     quiet = [c for c in comparison.changes if c.severity == NOTE]
-    parts += [_block(c, style, verbose) for c in loud]
-    parts += [_block(c, style, verbose) for c in quiet] if verbose else [_short(quiet, style)]
+    nodes = comparison.mode == NODES
+    parts += [_block(c, nodes, style, verbose) for c in loud]
+    parts += [_block(c, nodes, style, verbose) for c in quiet] if verbose else [_short(quiet, style)]
     parts.append(_not_compared(comparison, style, verbose))
     if verbose:
         parts.append(_varying(comparison.varying, style))
@@ -60,28 +61,32 @@ def _head(comparison: Comparison, a: Side, b: Side, seconds: float, style: Style
 
 def _verdict(comparison: Comparison, style: Style) -> list[str]:
     verdict, _ = verdict_of(comparison)
+    nodes = comparison.mode == NODES
+    nothing = "No difference" if nodes else "Nothing changed"
     if verdict == "fail":
         worse = sum(c.direction == WORSE for c in comparison.changes)
         better = sum(c.direction == BETTER for c in comparison.changes)
-        count = [counted(len(comparison.changes), "change"), *([f"{worse} for the worse"] if worse else []), *([f"{better} for the better"] if better else [])]
-        word, text = "CHANGED", f"{_sentence(_first(_said(comparison.changes[0])))} {', '.join(count)}."
+        kinds_of = ("difference", "where B is worse", "where B is better") if nodes else ("change", "for the worse", "for the better")
+        count = [counted(len(comparison.changes), kinds_of[0]), *([f"{worse} {kinds_of[1]}"] if worse else []), *([f"{better} {kinds_of[2]}"] if better else [])]
+        word, text = "DIFFER" if nodes else "CHANGED", f"{_sentence(_first(_said(comparison.changes[0])))} {', '.join(count)}."
         role = "fail" if any(c.direction == WORSE and c.severity != NOTE for c in comparison.changes) else "unknown" if not better or worse else "pass"
     elif verdict == "unknown":
         first = next(m for m in comparison.missing if m.needed)
-        what = "Nothing changed in what could be compared" if comparison.compared else "Nothing could be compared"
+        what = f"{nothing} in what could be compared" if comparison.compared else "Nothing could be compared"
         word, text, role = "UNKNOWN", f"{what}. Could not tell: {_sentence(f'{first.fact}: {first.reason}')}", "unknown"
     else:
         kinds = f"{len(comparison.compared)} kinds of facts compared"
         word, role = "SAME", "pass"
-        text = f"The two are one recording; {kinds}." if comparison.same else f"Nothing changed; {kinds}."
+        text = f"The two are one recording; {kinds}." if comparison.same else f"{nothing}; {kinds}."
     lines = hanging(f"{word:<9}", " " * 9, text, style)
     return [style.paint(lines[0][: len(word)], role) + lines[0][len(word) :], *lines[1:]]
 
 
-def _block(change: Change, style: Style, verbose: int) -> list[str]:
+def _block(change: Change, nodes: bool, style: Style, verbose: int) -> list[str]:
     where = _subject(change)
     mark = "✓" if change.direction == BETTER else MARK[change.severity]
-    line = style.plain(justified(f"{mark} {change.slug or change.kind}   {where}", change.direction, style))
+    how = f"{change.direction} on B" if nodes and change.direction in (WORSE, BETTER) else "different" if nodes else change.direction
+    line = style.plain(justified(f"{mark} {change.slug or change.kind}   {where}", how, style))
     lines = [style.paint(line, change.severity if change.direction != BETTER else "pass")]
     lines += labelled("What", _sentence(_said(change)), style)
     place = 0

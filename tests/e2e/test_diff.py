@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -231,3 +232,31 @@ def test_wrong_usage(words):
 def test_without_utf8_the_page_is_ascii():
     done = gpudoctor("diff", str(H200), str(HOSTS / "h100x8-one-nvlink-down"), env={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
     assert done.returncode == 1 and done.stdout.isascii()
+
+
+# --- two nodes: neither was like the other before
+
+OF_TIME = re.compile(r"->|\b(?:went|came|now|was|were|no longer|gone|new|before|since|appeared|changed|added|removed)\b", re.I)
+ALL = sorted(p.name for p in HOSTS.iterdir() if (p / "manifest.json").is_file())
+
+
+@pytest.mark.parametrize(("one", "other"), [*zip(ALL, ALL[1:] + ALL[:1], strict=True), ("h100x8-nvswitch-healthy", "h100x8-one-nvlink-down")])
+def test_words_for_two_nodes_speak_of_no_time(one, other):
+    _, got = diff(HOSTS / one, HOSTS / other, "--nodes")
+    said = [c for change in got["diff"]["changes"] for c in (change, *change["effects"])]
+    assert said
+    for change in (*said, *got["diff"]["varying"]):
+        words = change["message"].partition(":")[0] if change["kind"] == "finding" else change["message"]
+        assert not OF_TIME.search(words), change["message"]
+    page = run(HOSTS / one, HOSTS / other, "--nodes").stdout
+    assert "\nDIFFER   " in page and "worse on B" in page.replace("better on B", "worse on B")
+    assert "CHANGED" not in page and "for the worse" not in page
+
+
+def test_what_is_said_of_two_nodes_and_of_one_host_later():
+    a, b = HOSTS / "h100x8-nvswitch-healthy", HOSTS / "h100x8-one-nvlink-down"
+    assert "NVLink 7 of GPU 5 is down on B, up on A" in messages(diff(a, b, "--nodes")[1])
+    assert "NVLink 7 of GPU 5 is up on B, down on A" in messages(diff(b, a, "--nodes")[1])
+    assert "NVLink 7 of GPU 5 went down" in messages(diff(a, b, "--time")[1])
+    assert "NVLink 7 of GPU 5 came up" in messages(diff(b, a, "--time")[1])
+    assert run(a, a, "--nodes", "-q").stdout.startswith("SAME ")
