@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpudoctor.cli.options import Amount, engine_options, from_option, report_options, timeout_option
+from gpudoctor.cli.options import Amount, engine_options, from_option, offered, report_options, timeout_option
 from gpudoctor.cli.output import Output, exit_status, write
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def _gpus(ctx: click.Context, param: click.Parameter, value: str) -> str:
     help="Your own limit: below it is an error.",
 )
 @click.option("--min-ratio", type=Amount(0, 1, min_open=True), metavar="SHARE", help="Share of what is expected below which it is a warning.")
-@click.option("--baseline", metavar="FILE", help="Compare with what this host reached when it was saved.")
-@click.option("--save-baseline", metavar="FILE", help="Save this measurement; refused on a host with errors.")
+@click.option("--baseline", metavar="FILE", shell_complete=offered("files"), help="Compare with what this host reached when it was saved.")
+@click.option("--save-baseline", metavar="FILE", shell_complete=offered("files"), help="Save this measurement; refused on a host with errors.")
 @from_option("Judge recorded output instead of measuring.")
 @click.option("--force", is_flag=True, help="Measure although the GPUs are in use.")
 @click.option(

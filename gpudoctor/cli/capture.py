@@ -8,11 +8,11 @@ import sys
 import click
 
 from gpudoctor.cli.look import PROBE_DIR, snapshot_of_host
-from gpudoctor.cli.options import job_option, timeout_option
+from gpudoctor.cli.options import job_option, offered, timeout_option
 
 
 @click.command("capture")
-@click.option("-o", "path", required=True, metavar="PATH", help="Where to: a directory, or a file ending in .tar.gz.")
+@click.option("-o", "path", required=True, metavar="PATH", shell_complete=offered("files"), help="Where to: a directory, or a file ending in .tar.gz.")
 @timeout_option()
 @job_option
 def command(path: str, timeout: float, job: bool) -> None:

@@ -7,7 +7,7 @@ import sys
 import click
 
 from gpudoctor.cli.look import look
-from gpudoctor.cli.options import report_options, source_options
+from gpudoctor.cli.options import offered, report_options, source_options
 from gpudoctor.cli.output import Output, exit_status, write
 
 
@@ -25,8 +25,8 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     metavar="[HOST:PORT]",
     help="Also ask NCCL's RAS service of a running job (localhost:28028): which rank is missing or behind.",
 )
-@click.option("--select", multiple=True, callback=_names, metavar="CODE-or-SLUG,…", help="Run only these checks.")
-@click.option("--ignore", multiple=True, callback=_names, metavar="CODE-or-SLUG,…", help="Leave these checks out.")
+@click.option("--select", multiple=True, callback=_names, metavar="CODE-or-SLUG,…", shell_complete=offered("checks"), help="Run only these checks.")
+@click.option("--ignore", multiple=True, callback=_names, metavar="CODE-or-SLUG,…", shell_complete=offered("checks"), help="Leave these checks out.")
 @report_options(verbose="Also notes in full and every check with its outcome.")
 @click.option("--debug", is_flag=True, hidden=True, help="Tracebacks of broken plugins in the report.")
 def command(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpudoctor.cli.look import look
-from gpudoctor.cli.options import text_or_json, timeout_option
+from gpudoctor.cli.options import offered, text_or_json, timeout_option
 from gpudoctor.cli.output import colour_wanted, replace_file, unicode_wanted
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ def _files(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 
 
 @click.command("diff")
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("a", metavar="A", shell_complete=offered("files"))
+@click.argument("b", metavar="B", shell_complete=offered("files"))
 @click.option("--time/--nodes", "over_time", default=None, help="One host at two moments, or two nodes (default: told by host names and GPU addresses).")
 @timeout_option(words="Limit for reading each of the two.")
 @text_or_json
 @click.option(
-    "-o", "files", multiple=True, callback=_files, metavar="FILE",
+    "-o", "files", multiple=True, callback=_files, metavar="FILE", shell_complete=offered("files"),
     help=f"Write to a file, format by suffix ({' '.join(_FORMATS)}); standard output then has the verdict line only. Repeatable.",
 )  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Only the verdict line.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpudoctor.cli.options import text_or_json
+from gpudoctor.cli.options import offered, text_or_json
 
 if TYPE_CHECKING:
     from gpudoctor.model import Cause
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("explain")
-@click.argument("name", metavar="CODE-or-SLUG-or-MESSAGE")
+@click.argument("name", metavar="CODE-or-SLUG-or-MESSAGE", shell_complete=offered("causes"))
 @text_or_json
 def command(name: str, format_: str) -> None:
     """Explain one cause, or one of NCCL's messages.

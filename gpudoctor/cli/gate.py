@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpudoctor.cli.look import PROBE_DIR
-from gpudoctor.cli.options import LOOK_S, engine_options, report_options, timeout_option
+from gpudoctor.cli.options import LOOK_S, engine_options, offered, report_options, timeout_option
 from gpudoctor.cli.output import Output, OutputFile, exit_status, write
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ MEASURE_S = 300.0  # the deadline with a measurement; without one it is a check'
     "--policy",
     "policy_path",
     metavar="FILE",
+    shell_complete=offered("policies"),
     help="What the node must be: a TOML file, or the name of one that is shipped (--list).",
 )
 @click.option("--list", "list_", is_flag=True, help="Name the policies that are shipped.")
@@ -58,7 +59,7 @@ def command(
     could not be read; on_unknown in the policy tells a prolog what to do then.
     """
     if list_:
-        sys.stdout.write("".join(f"{name}\n" for name in _shipped()))
+        sys.stdout.write("".join(f"{name}\n" for name in shipped_policies()))
         return
     recorded = os.environ.get(PROBE_DIR)
     if recorded and not test and not validate:
@@ -98,7 +99,7 @@ def command(
     sys.exit(exit_status(gate.report, output.format))
 
 
-def _shipped() -> list[str]:
+def shipped_policies() -> list[str]:
     from gpudoctor import shipped
 
     return [name.removesuffix(".toml") for name in shipped.names("policies") if name.endswith(".toml")]
@@ -108,7 +109,7 @@ def _policy(path: str, plugins: Plugins) -> Policy:
     from gpudoctor.policy.load import PolicyError, load
     from gpudoctor.probe.process import allowed
 
-    if os.sep not in path and not os.path.exists(path) and path in _shipped():
+    if os.sep not in path and not os.path.exists(path) and path in shipped_policies():
         from gpudoctor import shipped
 
         text = shipped.text(f"policies/{path}.toml")
@@ -117,7 +118,7 @@ def _policy(path: str, plugins: Plugins) -> Policy:
             text = _text(path)
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or error
-            known = "" if os.path.exists(path) else f" (shipped are {', '.join(_shipped())})"
+            known = "" if os.path.exists(path) else f" (shipped are {', '.join(shipped_policies())})"
             raise click.UsageError(f"--policy {path}: {reason}{known}") from error
     try:
         return load(text, path, [c.slug for c in plugins.causes], allowed)

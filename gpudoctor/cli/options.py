@@ -6,14 +6,29 @@ import os
 from collections.abc import Callable, Mapping
 from functools import wraps
 from math import isfinite
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from gpudoctor.cli.output import FORMATS, SUFFIXES, Output, OutputFile, can_write
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 C = TypeVar("C", bound=Callable[..., Any])
 LOOK_S = 60.0  # a look at this host
+
+
+def offered(what: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """What the shell's TAB key offers here: a function of gpudoctor.cli.complete, which nothing else loads."""
+
+    def at_tab(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from gpudoctor.cli import complete
+
+        found: list[CompletionItem] = getattr(complete, what)(incomplete)
+        return found
+
+    return at_tab
 
 
 class Amount(click.FloatRange):
@@ -62,6 +77,7 @@ def report_options(
                 multiple=True,
                 callback=paths,
                 metavar="FILE",
+                shell_complete=offered("files"),
                 help=f"Write to a file, format by suffix ({' '.join(suffixes)}); standard output then has the verdict line only. Repeatable.",
             ),
             click.option(
@@ -110,7 +126,7 @@ def timeout_option(default: float | None = LOOK_S, words: str = "Limit for the w
 
 def from_option(words: str) -> Callable[[C], C]:
     """--from."""
-    return click.option("--from", "paths", multiple=True, metavar="PATH", help=f"{words} Repeatable, - is standard input.")
+    return click.option("--from", "paths", multiple=True, metavar="PATH", shell_complete=offered("files"), help=f"{words} Repeatable, - is standard input.")
 
 
 def job_option(command: C) -> C:
@@ -132,8 +148,8 @@ def source_options(command: C) -> C:
 def engine_options(command: C) -> C:
     """--python, --nccl-tests: with what is measured."""
     options = (
-        click.option("--python", metavar="PATH", help="The Python that has PyTorch (default: the active environment's)."),
-        click.option("--nccl-tests", metavar="DIR", help="Where all_reduce_perf is (default: NCCL_TESTS_HOME, PATH)."),
+        click.option("--python", metavar="PATH", shell_complete=offered("files"), help="The Python that has PyTorch (default: the active environment's)."),
+        click.option("--nccl-tests", metavar="DIR", shell_complete=offered("files"), help="Where all_reduce_perf is (default: NCCL_TESTS_HOME, PATH)."),
     )
     return _all(options, command)
 

@@ -196,11 +196,41 @@ def test_a_replayed_host_says_so_everywhere():
     assert gpudoctor("check", env={"GPUDOCTOR_PROBE_DIR": "/nonexistent"}).returncode == 2
 
 
-def test_completion_knows_the_commands():
-    env = {"_GPUDOCTOR_COMPLETE": "bash_complete", "COMP_WORDS": "gpudoctor ch", "COMP_CWORD": "1"}
+def completed(words: str, shell: str = "bash") -> list[tuple[str, str]]:
+    """(kind, value) of what the shell is offered behind these words; the last one is being typed."""
+    typed = words.split(" ")
+    env = {"_GPUDOCTOR_COMPLETE": f"{shell}_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(typed) - 1)}
     code = "import sys; sys.argv[0] = 'gpudoctor'; from gpudoctor.cli.main import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT), **env})
-    assert b"plain,check\n" in done.stdout and b"plain,checks\n" in done.stdout
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT), **env})
+    assert done.stderr == ""
+    return [(kind, value) for kind, _, value in (line.partition(",") for line in done.stdout.splitlines() if line)]
+
+
+def test_completion_knows_the_commands():
+    assert {("plain", "check"), ("plain", "checks")} <= set(completed("gpudoctor ch"))
+
+
+def test_completion_knows_the_catalogue():
+    offered = [value for _, value in completed("gpudoctor explain ")]
+    assert offered == sorted(offered) and {"acs", "nvlink-down", "policy", "xid"} <= set(offered)
+    assert completed("gpudoctor explain nvlink-d") == [("plain", "nvlink-down")]
+    assert completed("gpudoctor explain gd24") == [("plain", "GD240"), ("plain", "GD241")]
+    assert completed("gpudoctor explain nothing-like") == []
+
+
+def test_completion_of_a_list_goes_on_behind_the_comma():
+    assert ("plain", "pcie-width") in completed("gpudoctor check --select pcie-")
+    assert ("plain", "acs,pcie-width") in completed("gpudoctor check --ignore acs,pcie-w")
+    assert completed("gpudoctor check --select acs,ac") == []  # it is there already
+    assert ("plain", "policy") not in completed("gpudoctor check --select po")  # what a gate says is no check
+
+
+def test_completion_of_what_is_a_file():
+    for words in ("check --from ", "check -o r", "capture -o x", "diff a", "diff a b", "bandwidth --baseline b"):
+        assert [kind for kind, _ in completed(f"gpudoctor {words}")] == ["file"]
+    offered = completed("gpudoctor gate --policy ")
+    shipped = gpudoctor("gate", "--list").stdout.decode().split()
+    assert [value for kind, value in offered if kind == "plain"] == shipped and ("file", "") in offered
 
 
 @pytest.mark.parametrize(
