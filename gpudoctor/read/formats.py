@@ -210,6 +210,15 @@ OUTPUTS: tuple[Format, ...] = (
             r"Region \d: ",
         ),
     ),
+    # The picture of the tree (-t, -tv).
+    Format(
+        "lspci-tree",
+        ("]-+-", "]---"),
+        r"^\s*-(?:\+-)?\[[0-9a-f]{4,8}:[0-9a-f]{2}\]-(?:\+-|--)[0-9a-f]{2}\.[0-7]",
+        r"^[ \t|]*[+\\]-(?:\[[0-9a-f]{4,8}:[0-9a-f]{2}\]|[0-9a-f]{2}\.[0-7])|^[ \t|]*\|\s*$",
+        first=r"^\s*-(?:\+-)?\[[0-9a-f]{4,8}:[0-9a-f]{2}\]-",
+        joins=False,
+    ),
     # Tags, the end of a comment and wrapped attributes belong.
     Format("topo-xml", ("<system version",), r"<system version=", r'^\s*<|-->|^\s*\w+="', strangers=20, until=r"</system>"),
     # --- the host
