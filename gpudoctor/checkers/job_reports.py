@@ -44,6 +44,26 @@ def named(watchdog: Watchdog) -> Iterator[Finding]:
             yield _absent("host", f"{_ranks(report.ranks)} {what}, says PyTorch.", report, "these ranks")
     if not told:
         yield from _waiting(watchdog)
+        yield from _first_call(watchdog)
+
+
+def _first_call(watchdog: Watchdog) -> Iterator[Finding]:
+    """The first rank of a group makes the id with which NCCL starts, when it comes to the group's first collective."""
+    for kind in ("id", "id lost"):
+        waits = [a for a in watchdog.accused if a.kind == kind and a.of is not None]
+        for root in sorted({a.of for a in waits if a.of is not None}):
+            mine = [a for a in waits if a.of == root]
+            who = _ranks(r for a in mine for r in a.ranks)
+            if kind == "id":
+                yield _absent(f"rank:{root}", f"Rank {root} did not come to the group's first NCCL call in its time: {_lower(who)} waited for the id with which "
+                              "NCCL starts there. It still did something else (data, a model to load, an evaluation), or never started.", mine[0], f"rank {root}")  # fmt: skip
+            else:
+                yield Finding(
+                    PEER_DIED.slug, ERROR, f"rank:{root}",
+                    f"{who} asked the store for the id with which NCCL starts and lost it: the process that serves the store, mostly that of rank {root}, ended first.",
+                    tuple(a.at("*") for a in mine[:MAX_EVIDENCE]), LIKELY, "The job does not start.",
+                    (Step(f"Read the end of the log of rank {root}: an exception, an out-of-memory kill, a wrong MASTER_ADDR"),),
+                )  # fmt: skip
 
 
 def heard(watchdog: Watchdog) -> Iterator[Finding]:

@@ -44,11 +44,17 @@ def sockets(ranks: Ranks, nccl: Nccl) -> Iterator[Finding]:
     nics = next((p.nics for p in comm.procs if p.nics), ())
     names = [w.split(":")[0] for p in comm.procs for w in (p.address or "", *p.interfaces)]
     ipoib = next((n for n in names if n.startswith("ib") and n[2:3].isdigit()), None)
-    if not nics and ipoib is None:
+    closed = [m for m in comm.messages if m.family == "ib-open"]
+    if not nics and ipoib is None and not closed:
         return
-    what = f"RDMA devices are listed ({', '.join(nics[:4])})" if nics else f"the interface {ipoib} belongs to an InfiniBand adapter"
+    shut = ", ".join(dict.fromkeys(m.fields["nic"] for m in closed if "nic" in m.fields)) or "one"
+    what = (
+        f"RDMA devices are listed ({', '.join(nics[:4])})" if nics
+        else f"there is an RDMA device ({shut}), which it cannot open" if closed
+        else f"the interface {ipoib} belongs to an InfiniBand adapter"
+    )  # fmt: skip
     off = [n for n in ("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_IB_HCA") if n in comm.env and comm.env[n] != "0"]
-    seen = (nccl.seen.get("NET/Socket") if far else None, nccl.seen.get("network Socket"), nccl.seen.get("nics"))
+    seen = (nccl.seen.get("NET/Socket") if far else None, nccl.seen.get("network Socket"), nccl.seen.get("nics"), *(m.at("text") for m in closed[:2]))
     yield Finding(
         SOCKET_FALLBACK.slug, WARNING, "host",
         f"NCCL goes over TCP between hosts although {what}." + (f" Set are {', '.join(f'{n}={comm.env[n]}' for n in off)}." if off else ""),

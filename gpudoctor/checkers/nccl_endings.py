@@ -234,6 +234,8 @@ def _what(first: NcclMessage, rank: int | None, meaning: str) -> str:
         return f"{said} failed ({first.text}). {meaning}"
     if first.family == "version-of-ranks" and "local" in fields:
         return f"{said} runs NCCL {fields['local']}, its peer {fields['remote']}. {meaning}"
+    if first.family == "ib-async" and "event" in fields:
+        return f"{said} got the event `{fields['event']}` from its RDMA adapter{' ' + fields['nic'] if 'nic' in fields else ''}. {meaning}"
     if fields.get("error"):
         return f"{said} failed{place}: CUDA says '{fields['error']}'. {meaning}"
     return f"{said} failed{place}: {meaning}"

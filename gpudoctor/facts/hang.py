@@ -57,7 +57,8 @@ class Accused(Entry):
     """Ranks that the framework itself names: desync report, monitoredBarrier, a store barrier that was not full, a comparison.
 
     kind: "behind", "unfinished", "never", "barrier", "absent" did not come; "odd" call something else, "calls" is one rank's
-    call where two were compared; "waits" and "left" are ranks that wait, for all or for rank 0 that is gone.
+    call where two were compared; "waits" and "left" are ranks that wait, for all or for rank 0 that is gone; "id" and "id lost"
+    wait for rank `of`, with which NCCL's start begins, or lost the store meanwhile.
     """
 
     kind: str
@@ -68,6 +69,7 @@ class Accused(Entry):
     op: str | None = None
     sizes: str | None = None
     group: str | None = None
+    of: int | None = None
 
 
 class Death(Entry):

@@ -21,6 +21,9 @@ _CLIENTS = re.compile(r"[Tt]imed out after \d{1,9} seconds waiting for clients\.
 _BEHIND = re.compile(r"\[(\d[\d, ]{0,20000})\] finished collective #(\d{1,18}), but didn't join collective #(\d{1,18}) ")
 _UNFINISHED = re.compile(r"\[(\d[\d, ]{0,20000})\] joined but didn't finish collective #(\d{1,18}) ")
 _NEVER = re.compile(r"ranks? \[(\d[\d, ]{0,20000})\] are the lagging ranks")
+# Every rank of a group asks the store for the id that the group's first one makes in its first NCCL call.
+_UNIQUE_ID = re.compile(r"\[(\d{1,7})\] is setting up NCCL communicator and ret\w{1,8} ncclUniqueId from \[(\d{1,7})\].{0,120}? got error: (\S.{0,60})")
+_WAITED = re.compile(r"[Tt]ime ?out|[Tt]imed out|wait timeout")
 _NAMING = (
     (_BEHIND, "behind"), (_UNFINISHED, "unfinished"), (_NEVER, "never"), (_BARRIER, "barrier"), (_BARRIER_WAIT, "waits"), (_BARRIER_LEFT, "left"),
 )  # fmt: skip
@@ -65,6 +68,10 @@ def accused_by(section: Section, line: Line) -> Iterator[Accused]:
         yield Accused(
             kind="waits", ranks=(0,), world=int(clients[2]), joined=int(clients[1]), origin={"*": section.at(line)}
         )
+    asked = _UNIQUE_ID.search(line.text) if "ncclUniqueId" in line.text else None
+    if asked is not None and int(asked[1]) < MAX_RANK and int(asked[2]) < MAX_RANK:
+        kind = "id" if _WAITED.search(asked[3]) else "id lost"
+        yield Accused(kind=kind, ranks=(int(asked[1]),), of=int(asked[2]), origin={"*": section.at(line)})
     if "arrier" not in line.text and "collective #" not in line.text and "lagging" not in line.text:
         return
     origin = {"*": section.at(line)}

@@ -43,11 +43,11 @@ LOGS: tuple[Format, ...] = (
             "watchdog thread terminated", "watchdog got stuck", "monitoredBarrier", "store_based_barrier_key", "store based barrier",
             "didn't join collective", "didn't finish collective", "lagging ranks", "exitcode ", "clients joined",
             "noticed that process rank", "(exitcode: -", "received by PID", "] Signal: ", "Heartbeat monitor timed out",
-            "mismatch between collectives", "ranks joining collective", "ollective sequence number: ",
+            "ing ncclUniqueId from", "mismatch between collectives", "ranks joining collective", "ollective sequence number: ",
         ),
         r"WorkNCCL\(|Watchdog caught|ProcessGroupNCCL(?!\.cpp:\d+, )|NCCL work: |watchdog at work|last enqueued work|watchdog thread terminated"
         r"|watchdog got stuck|Heartbeat monitor timed out|(?:failed to pass|timed out in|successfully reached) monitoredBarrier|store_based_barrier_key|store based barrier|didn't (?:join|finish) collective"
-        r"|Detected mismatch between collectives on ranks|Not all ranks joining collective|(?:Input/output mismatch in the c|^\s*C)ollective sequence number: \d"
+        r"|is setting up NCCL communicator and ret\w+ ncclUniqueId|Detected mismatch between collectives on ranks|Not all ranks joining collective|(?:Input/output mismatch in the c|^\s*C)ollective sequence number: \d"
         r"|lagging ranks|clients joined|^\s*exitcode\s{1,8}:\s"
         r"|noticed that process rank \d+ with PID"
         r"|failed \(exitcode: -\d{1,2}\) local_rank: \d|traceback\s{1,8}: Signal \d{1,2} \(SIG|\[[\w.-]{1,120}:\d{1,9}\] Signal: [A-Z][\w ]{1,40} \(\d",
@@ -78,6 +78,7 @@ LOGS: tuple[Format, ...] = (
             "Got completion ", "ncclUnhandledCudaError", "ncclRemoteError", "unhandled cuda error", "system not yet initialized", "Cuda failure ",
             "onnection closed by remote peer", "socketStartConnect", "socketPollConnect", "socketProgress", "Net : Connect to ", "Call to ibv_", "Call to connect failed", "uncorrectable NVLink error",
             "uncorrectable ECC error", " of node ", "Failed, NCCL error", " : invalid root ",
+            "Invalid rank requested", "client socket has timed out", "client socket has failed to connect to any",
             "ncclSystemError", "ncclInternalError", "No CUDA GPUs are available", "no kernel image is available", "ncclInvalidUsage",
             "NCCL error", "NCCL operation", "unhandled system error", "essage truncated", "collective mismatch", "Mismatched collective",
             " bytes instead of ", "Unable to load NCCL", "libnccl.so", "Socket recv failed while polling",
@@ -86,7 +87,8 @@ LOGS: tuple[Format, ...] = (
         r"|NVLink SHARP|Fabric Manager or NVSwitches|peer access is not supported|Mismatched NCCL version|Got completion |ncclUnhandledCudaError"
         r"|ncclRemoteError|unhandled cuda error|system not yet initialized|Cuda failure |onnection closed by remote peer|socketStartConnect|socketPollConnect"
         r"|socketProgress|Net : Connect to |Call to (?:ibv_|connect failed ?:)|ncclSystemError|CUDA error: uncorrectable (?:NVLink|ECC) error"
-        r"|Attribute \w+ of node \w+ not found|Failed, NCCL error|\w : invalid root \d"
+        r"|Attribute \w+ of node \w+ not found|Failed, NCCL error|\w : invalid root \d|Invalid rank requested : \d"
+        r"|client socket has (?:timed out after \d|failed to connect to any network address)"
         r"|ncclInternalError|No CUDA GPUs are available|no kernel image is available|ncclInvalidUsage|unhandled system error|NCCL error(?: in|: )"
         r"|NCCL operation \w+.{0,200}failed|essage truncated ?: receiv|collective mismatch error|Mismatched collective detected"
         r"|receiv(?:ed|ing) \d+ bytes instead of \d|Unable to load NCCL library|libnccl\.so[.\d]*: cannot open|Socket recv failed while polling",

@@ -86,6 +86,38 @@ def test_ranks_that_only_heard_of_a_time_out() -> None:
     )
     (finding,) = found(report(heard), "collective-timeout").values()
     assert (finding.subject, finding.confidence) == ("host", "possible") and "Rank 13 waited" in finding.message
-    own = "[rank13]:[E804 23:05:54.1 ProcessGroupNCCL.cpp:632] [Rank 13] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600020 milliseconds before timing out.\n"
+    own = "[rank13]:[E804 10:11:12.1 ProcessGroupNCCL.cpp:632] [Rank 13] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600020 milliseconds before timing out.\n"
     (finding,) = found(report(heard + own), "collective-timeout").values()
     assert "ALLREDUCE #7" in finding.message
+
+
+def test_a_device_that_cannot_be_opened_is_no_failure() -> None:
+    """NCCL goes on with the others, and over TCP where there is no other."""
+    closed = "node1:70:70 [0] misc/ibvwrap.cc:212 NCCL WARN Call to ibv_open_device failed\nnode1:70:70 [0] transport/net_ib.cc:149 NCCL WARN NET/IB : Unable to open device mlx5_9\n"
+    others = report(closed + "node1:70:70 [0] NCCL INFO NET/IB : Using [0]mlx5_1:1/RoCE ; OOB eth0:10.0.0.1<0>\nnode1:70:70 [0] NCCL INFO Using network IB\n")
+    assert others.exit_code == 0 and not others.diagnoses
+    tcp = report(closed + "node1:70:70 [0] NCCL INFO NET/IB : No device found.\nnode1:70:70 [0] NCCL INFO Using network Socket\n")
+    (finding,) = found(tcp, "socket-fallback").values()
+    assert (tcp.exit_code, finding.severity, finding.confidence) == (0, "warning", "possible") and "mlx5_9" in finding.message
+
+
+def test_what_the_adapter_reported_is_said() -> None:
+    told = report("node1:70:71 [0] transport/net_ib.cc:154 NCCL WARN NET/IB : mlx5_1:1 async fatal event on QP (0x55d0c0ffee10): local access violation work queue error\n")
+    assert "`local access violation work queue error` from its RDMA adapter mlx5_1:1" in next(iter(found(told, "network-error").values())).message
+
+
+ID = "torch.distributed.DistBackendError: [{}] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: {}\n"
+
+
+def test_ranks_that_wait_for_the_id_with_which_nccl_starts() -> None:
+    (finding,) = found(report(ID.format(4, "Socket Timeout") + ID.format(5, "wait timeout after 600000ms")), "collective-timeout").values()
+    assert (finding.subject, finding.severity) == ("rank:0", "error") and "ranks 4-5 waited" in finding.message
+    (finding,) = found(report(ID.format(4, "Connection reset by peer")), "peer-died").values()
+    assert finding.subject == "rank:0" and "Rank 4 asked the store" in finding.message
+
+
+def test_a_rendezvous_that_cannot_be_reached() -> None:
+    assert found(report("torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to connect to (10.9.8.7, 29512).\n"), "network-error")
+    # One address of several, then the next one answers.
+    retry = "[W socket.cpp:697] [c10d] The client socket has failed to connect to [localhost]:29500 (errno: 99 - Cannot assign requested address).\n"
+    assert not report(retry).diagnoses
