@@ -1,4 +1,4 @@
-"""The tables of dcgmi (DCGM 2 to 4): diag, health -c, nvlink -s and -e, topo. Several may stand in one paste.
+"""The tables of dcgmi (DCGM 2 to 4): diag, health -c, nvlink -s and -e, topo, discovery -l. Several may stand in one paste.
 
 Each table is told by its heading; what its rows say goes into the facts that nvidia-smi's outputs give too.
 """
@@ -12,7 +12,7 @@ from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.gpu import Driver, DriverEntry
 from gpudoctor.facts.outcomes import ToolTest, ToolTests
 from gpudoctor.model import Evidence
-from gpudoctor.parsers.dcgm_boxes import Health, LinkErrors, LinkStates, Topology
+from gpudoctor.parsers.dcgm_boxes import Discovery, Health, LinkErrors, LinkStates, Topology
 from gpudoctor.parsers.dcgm_diag import Diag
 from gpudoctor.parsers.dcgm_words import Heard
 from gpudoctor.read.section import Line, Section, Unparsable
@@ -24,6 +24,7 @@ _DIAG = re.compile(r"^\s*\|\s*Diagnostic\s+\|\s*Result\s*\|?\s*$")
 _LINKS = re.compile(r"^\s*\|\s*NvLink Link Status\s*\|")
 _ERRORS = re.compile(r"^\s*\|\s*(?:GPU ID: (\d{1,4})\s*\|\s*)?NVLINK Error Counts\s*\|?")
 _TOPO = re.compile(r"^\s*\|\s*(?:(\S[^|]{0,60}?)\s*\|\s*)?Topology Information\s*\|?")
+_DISCOVERY = re.compile(r"^\s*\|\s*GPU ID\s*\|\s*Device Information\s*\|?")
 _HEALTH = re.compile(r"^\s*\|?\s*(?:Health Monitor Report|Group \d+\s*\|\s*Overall Health:|Overall Health:?\s)")
 _ROW = re.compile(r"^\s*\|([^|]*)\|(.*)$")
 _ALONE = re.compile(r"^\s*\|([^|]*)\|?\s*$")
@@ -32,8 +33,8 @@ _ALONE = re.compile(r"^\s*\|([^|]*)\|?\s*$")
 def parse(section: Section) -> Iterator[Fact | Loss]:
     diags: list[Diag] = []
     healths: list[Health] = []
-    others: list[LinkStates | LinkErrors | Topology] = []
-    now: Diag | Health | LinkStates | LinkErrors | Topology | None = None
+    others: list[LinkStates | LinkErrors | Topology | Discovery] = []
+    now: Diag | Health | LinkStates | LinkErrors | Topology | Discovery | None = None
     for line in section:
         if len(line.text) > _LONGEST:
             continue
@@ -80,7 +81,7 @@ def _all(section: Section, diags: list[Diag], healths: list[Health], tests: list
     yield from heard.facts(ids)
 
 
-def _begin(line: Line, now: object) -> Diag | Health | LinkStates | LinkErrors | Topology | None:
+def _begin(line: Line, now: object) -> Diag | Health | LinkStates | LinkErrors | Topology | Discovery | None:
     text = line.text
     if _DIAG.match(text):
         return Diag()
@@ -90,6 +91,8 @@ def _begin(line: Line, now: object) -> Diag | Health | LinkStates | LinkErrors |
         return LinkErrors(int(found[1]) if found[1] else None)
     if found := _TOPO.match(text):
         return Topology(found[1])
+    if _DISCOVERY.match(text):
+        return Discovery()
     if _HEALTH.match(text) and not isinstance(now, Health):
         return Health()
     if now is None and (_PART.match(text) or _ROW.match(text)):
@@ -97,12 +100,12 @@ def _begin(line: Line, now: object) -> Diag | Health | LinkStates | LinkErrors |
     return None
 
 
-def _end(now: Diag | Health | LinkStates | LinkErrors | Topology | None) -> None:
+def _end(now: Diag | Health | LinkStates | LinkErrors | Topology | Discovery | None) -> None:
     if isinstance(now, (Diag, Health, Topology)):
         now.end()
 
 
-def _take(now: Diag | Health | LinkErrors | Topology, line: Line) -> None:
+def _take(now: Diag | Health | LinkErrors | Topology | Discovery, line: Line) -> None:
     if _RULE.match(line.text) or _PART.match(line.text):
         now.section()
         return

@@ -1,4 +1,4 @@
-"""The smaller tables of dcgmi: health -c, nvlink -s, nvlink -e, topo."""
+"""The smaller tables of dcgmi: health -c, nvlink -s, nvlink -e, topo, discovery -l."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from gpudoctor import bdf
 from gpudoctor.facts.base import Fact, Loss
+from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.outcomes import ToolTest
 from gpudoctor.facts.topology import NvLink, NvLinkGpu, NvLinks, Pair, Pairs
 from gpudoctor.model import Evidence
@@ -231,3 +233,45 @@ class Topology:
         if self._worst is not None:
             words, line = self._worst
             yield entry("worst path of a group", None, "info", section.at(line), [(words, section.at(line, words))])
+
+
+_DETAIL = re.compile(r"^(Name|PCI Bus ID|Device UUID): (\S.*)$")
+_UUID = re.compile(r"^GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$", re.I)
+_ADDRESS = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", re.I)
+
+
+class Discovery:
+    """`dcgmi discovery -l`: name, address and UUID of every GPU. NVSwitches follow in a table of their own, by number alone."""
+
+    def __init__(self) -> None:
+        self._gpu: int | None = None
+        self._found: dict[int, dict[str, Any]] = {}
+
+    def section(self) -> None:
+        pass
+
+    def row(self, name: str, cell: str, line: Line) -> None:
+        if line.cut and not line.text.rstrip().endswith("|"):
+            return
+        detail = _DETAIL.match(cell.strip())
+        if name:
+            self._gpu = int(name) if name.isdigit() and len(name) < 5 and detail is not None else None
+        if self._gpu is None or detail is None:
+            return
+        known = self._found.setdefault(self._gpu, {"line": line})
+        what, value = detail.groups()
+        if what == "Name":
+            known.setdefault("name", value)
+        elif what == "PCI Bus ID" and _ADDRESS.match(value):
+            known.setdefault("bdf", bdf.normalise(value))
+        elif what == "Device UUID" and _UUID.match(value):
+            known.setdefault("uuid", value)
+
+    def facts(self, section: Section) -> Iterator[Fact | Loss]:
+        """A cut may have taken GPUs away, so the list counts as a part."""
+        gpus = tuple(
+            Gpu(index=n, name=v.get("name"), bdf=v.get("bdf"), uuid=v.get("uuid"), origin={"*": section.at(v["line"])})
+            for n, v in sorted(self._found.items())
+        )
+        if gpus:
+            yield Gpus(gpus, complete=False)

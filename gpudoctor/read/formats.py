@@ -155,7 +155,7 @@ OUTPUTS: tuple[Format, ...] = (
         r"\|\s*NVIDIA-SMI\s|^NVIDIA-SMI\s[\d.]+|NVIDIA-SMI has failed|NVIDIA-SMI couldn't|^\s*\|\s*MIG devices:"
         r"|^\s*\|\s*\d{1,3}\s+\S.{0,60}\|\s*[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]\s+(?:On|Off|N/A|ERR!)\s*\|",
         # Tables of dcgmi are drawn alike.
-        r"^\s*(?!\|\s*(?:Diagnostic\s+\|\s*Result|NvLink Link|NVLINK Error|Health Monitor|Overall Health|Topology Inf|GPU ID: \d))[|+]|WARNING: infoROM|^\s*\[?\.{3}",
+        r"^\s*(?!\|\s*(?:Diagnostic\s+\|\s*Result|NvLink Link|NVLINK Error|Health Monitor|Overall Health|Topology Inf|GPU ID(?:: \d|\s*\|\s*Device Inf)))[|+]|WARNING: infoROM|^\s*\[?\.{3}",
         strangers=1,
         first=r"\|\s*NVIDIA-SMI\s",
         joins=False,

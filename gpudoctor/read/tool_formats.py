@@ -8,6 +8,7 @@ from gpudoctor.read.formats import JSON_LINE, Format
 _DCGM = (
     r"^\s*\|\s*Diagnostic\s+\|\s*Result\s*\|?\s*$|^\s*[|+]-{5}\s+(?:Metadata|Deployment|Hardware|Integration|Stress|Performance)\s+-{3,}"
     r"|^\s*\|\s*(?:NvLink Link Status|NVLINK Error Counts|Health Monitor Report|Overall Health|Topology Information)\b"
+    r"|^\s*\|\s*GPU ID\s*\|\s*Device Information\b"
     r"|^\s*\|\s*[A-Z][\w: ]{0,40}?\s*\|\s*(?:NVLINK Error Counts|Topology Information|Overall Health:)|^\s*Health Monitor Report\s*$"
     r"|^\s*\|\s*(?:GPU Memory|PCIe|Diagnostic|Pulse Test|SM Stress|Targeted Stress|Targeted Power|Memory Bandwidth|Memtest|EUD Test)\s+"
     r"\|\s*(?:Pass|Fail|Warn|Skip) - (?:All|GPUs?:)|^\s*gpuId \d{1,4}:\s*$"
@@ -32,7 +33,7 @@ TOOLS: tuple[Format, ...] = (
         "dcgm",
         (
             "Diagnostic  ", "  Metadata  -", "  Deployment  -", "  Hardware  -", "  Integration  -", "  Stress  -", "  Performance  -", "NvLink Link Status",
-            "NVLINK Error Counts", "Health Monitor Report", "Overall Health", "Topology Information", "Pass - ", "Fail - ", "Warn - ", "Skip - ", "gpuId ",
+            "NVLINK Error Counts", "Health Monitor Report", "Overall Health", "Topology Information", "Device Information", "Pass - ", "Fail - ", "Warn - ", "Skip - ", "gpuId ",
         ),
         _DCGM,
         r"^\s*[|+](?!\s*NVIDIA-SMI)|^\s*(?:GPUs:|NvSwitches:|gpuId \d|physicalId \d|[UDX_](?: [UDX_])*\s*$|No (?:GPUs|NvSwitches) found|Link Entities:|Key: Up=U)"

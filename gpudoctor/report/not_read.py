@@ -7,8 +7,8 @@ from gpudoctor.report.layout import Style, hanging
 
 MAX_HINTS = 6
 KNOWN = (
-    "nvidia-smi (also -q, topo, nvlink), lspci -vv, dmesg, NCCL's and PyTorch's logs, nccl-tests' tables, env, df, ibstat and what "
-    "`gpudoctor capture` writes, each also inside a mail or a bug report"
+    "nvidia-smi (also -q, topo, nvlink), lspci -vv, dmesg, NCCL's and PyTorch's logs, nccl-tests' tables, nvbandwidth, p2pBandwidthLatencyTest, dcgmi, env, df, "
+    "ibstat and what `gpudoctor capture` writes, each also inside a mail or a bug report"
 )
 # Outputs by how much they tell.
 _TELLING = ("nvidia-smi -q", "nvidia-smi topo", "nvidia-smi nvlink", "sudo lspci", "sudo dmesg", "env ", "cat /etc/nccl", "numactl", "df ")

@@ -189,6 +189,17 @@ def test_topology() -> None:
     assert [(t.status, t.messages) for t in results(group)] == [("info", ("Connected via a PCIe host bridge",))]
 
 
+def test_discovery() -> None:
+    (gpus,) = [f for f in facts(TABLES["discovery-l.txt"]) if isinstance(f, Gpus)]
+    assert [(g.index, g.bdf, g.name, g.uuid) for g in gpus] == [
+        (0, "0000:1b:00.0", "NVIDIA H100 80GB HBM3", "GPU-00000000-0000-0000-0000-000000000001"),
+        (1, "0000:43:00.0", "NVIDIA H100 80GB HBM3", "GPU-00000000-0000-0000-0000-000000000002"),
+    ]
+    # With the addresses, what other tables say of a number is said of the GPU.
+    status, document = report("check", "--from", "-", stdin=(TABLES["discovery-l.txt"] + table("Detected XID 79 for GPU 1 Please consult")).encode())
+    assert status == 1 and {d["subject"] for d in document["diagnoses"]} == {"gpu:0000:43:00.0"}
+
+
 def test_health() -> None:
     found = {(t.test, t.gpu): (t.status, t.messages) for t in results(TABLES["health-two-gpus.txt"])}
     assert found["health: PCIe system", 0] == ("warn", ("Detected more than 31 PCIe replays per minute for GPU 0 : 164",))
