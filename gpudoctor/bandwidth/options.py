@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from gpudoctor.record import EMPTY, KeyedRecord
+from gpudoctor.record import KeyedRecord
 
 
 class Options(KeyedRecord):
@@ -24,7 +22,6 @@ class Options(KeyedRecord):
     host_copies: bool = True
     force: bool = False
     hang_s: float = 30.0
-    fault: Mapping[str, object] = EMPTY  # of the tests: a rank that fails on purpose
 
 
 class NotStarted(Exception):

@@ -66,7 +66,7 @@ class Session:
                 self.engine = TestsEngine(folder, self.environ, self.folder)
             try:
                 found = python.find(self.options.python, self.environ, self.until)
-                self.torch = TorchEngine(found, self.environ, self.folder, dict(self.options.fault) or None)
+                self.torch = TorchEngine(found, self.environ, self.folder)
                 if self.engine is None or self.options.host_copies:
                     self.torch.launch()
             except CannotStart as error:

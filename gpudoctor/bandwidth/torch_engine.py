@@ -29,11 +29,10 @@ class TorchEngine:
 
     name = "pytorch"
 
-    def __init__(self, python: str, environ: Mapping[str, str], folder: str, fault: object = None) -> None:
+    def __init__(self, python: str, environ: Mapping[str, str], folder: str) -> None:
         self.python = python
         self.environ = dict(environ)
         self.folder = folder
-        self.fault = fault
         self.child: Child | None = None
         self.ready: dict[str, Any] = {}
         self.runs = 0
@@ -123,7 +122,6 @@ class TorchEngine:
             "nvml": _nvml_path(),
             "host_copies": work.host_copies,
             "proof": _proof(work, steps) if work.proof else [],
-            "fault": self.fault,
             "all_cpus": work.all_cpus,
             "unset": list(work.unset),
             "set": {

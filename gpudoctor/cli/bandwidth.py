@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,8 +16,6 @@ from gpudoctor.cli.output import Output, exit_status, write
 if TYPE_CHECKING:
     from gpudoctor.bandwidth.options import Options
     from gpudoctor.facts.bandwidth import Curve, Wanted
-
-LIVE_ONLY_FAULT = "GPUDOCTOR_BENCH_FAULT"  # tests: {"kind": "hang", "rank": 1, "size": 65536}
 
 
 def _sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
@@ -137,7 +134,6 @@ def command(
         host_copies=host_copies,
         force=force,
         hang_s=hang_after,
-        fault=_fault(),
     )
     _live(options, wanted, timeout, save_baseline, output, fail_on)
 
@@ -258,12 +254,6 @@ def _save(path: str, report: Any, baseline: dict[str, Any] | None) -> str:
     except OSError as error:
         raise click.ClickException(f"cannot write {path}: {error.strerror or error}") from error
     return f"saved as this host's baseline in {path}"
-
-
-def _fault() -> Mapping[str, object]:
-    words = os.environ.get(LIVE_ONLY_FAULT)
-    found = json.loads(words) if words else {}
-    return found if isinstance(found, dict) else {}
 
 
 class _Progress:

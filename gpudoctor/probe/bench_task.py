@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -56,35 +54,8 @@ class Task:
             for in_place in (False, True):
                 self.rank.stage(f"{self.task['collective']} of {size} bytes")
                 op = self.comm.op(self.task["collective"], self.send, self.recv, size, in_place)
-                if op is not None:
-                    # Failing on purpose is how the tests prove that gpudoctor notices it.
-                    self._fault(size)
-                    if not self._measure(self._slowed(op), size, in_place, place / len(self.sizes)):
-                        return
-
-    def _fault(self, size: int) -> None:
-        fault = self.rank.fault
-        if fault.get("rank") == self.rank.rank and size >= fault.get("size", 0):
-            if fault["kind"] == "hang":
-                time.sleep(3600)
-            elif fault["kind"] == "crash":
-                os.kill(os.getpid(), signal.SIGSEGV)
-            elif fault["kind"] == "raise":
-                raise RuntimeError("raised on purpose")
-
-    def _slowed(self, op: Callable[[], None]) -> Callable[[], None]:
-        """The call as it is, but of a rank that a test makes slow."""
-        fault = self.rank.fault
-        if fault.get("kind") != "slow" or fault.get("rank") != self.rank.rank:
-            return op
-        if "pair" in fault and (len(self.group) > 2 or fault["pair"] not in self.group):
-            return op
-
-        def late() -> None:
-            time.sleep(float(fault["seconds"]))
-            op()
-
-        return late
+                if op is not None and not self._measure(op, size, in_place, place / len(self.sizes)):
+                    return
 
     def _measure(self, op: Callable[[], None], size: int, in_place: bool, share: float) -> bool:
         """One row: check the result, agree on how often, time it. False where the time is up for the group."""
@@ -94,9 +65,6 @@ class Task:
         self._settle()
         op()
         self._sync()
-        fault = self.rank.fault
-        if fault.get("kind") == "wrong" and fault.get("rank") == self.rank.rank and size >= fault.get("size", 0):
-            self.recv[: size // 4][-1] += 1
         wrong = self.ops.wrong(self.torch, collective, self.recv, *args)
         # Calls so slow that one filled the last repeat are not made faster by warming up. All ranks know that number.
         for _ in range(0 if self.rounds == 1 else WARM_UP):

@@ -57,7 +57,6 @@ class Rank:
         self.cuda = job["backend"] == "nccl"
         self.device = f"cuda:{rank}" if self.cuda else "cpu"
         self.store = torch.distributed.FileStore(job["store"], self.world)
-        self.fault = job.get("fault") or {}
         self.lib: Any = None
         self.plain: Any = None  # the process group, where NCCL is not called directly
 

@@ -24,7 +24,6 @@ pytestmark = [
 ]
 BASE = ("bandwidth", "--backend", "gloo", "--gpus", "2", "--python", sys.executable)
 SMALL = ("--sizes", "8,64K,1M", "--min-busbw", "0.00001")
-FAULT = "GPUDOCTOR_BENCH_FAULT"
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +59,8 @@ def wait_for(condition: Any, seconds: float = 20.0) -> bool:
 
 
 def fault(**what: object) -> dict[str, str]:
-    return {FAULT: json.dumps(what)}
+    """The environment in which one rank fails on purpose."""
+    return {"SICK_RANK": json.dumps(what), "PYTHONPATH": f"{ROOT / 'tests' / 'sick_rank'}:{ROOT}"}
 
 
 def test_two_processes_measure_and_the_rates_follow_from_the_times() -> None:

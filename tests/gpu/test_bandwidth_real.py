@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import report
+from tests.support import ROOT, report
 
 pytestmark = pytest.mark.gpu
 GPUS = len(subprocess.run(["nvidia-smi", "-L"], capture_output=True).stdout.splitlines()) if shutil.which("nvidia-smi") else 0
@@ -50,7 +50,7 @@ def test_a_value_that_means_the_default_changes_nothing(name: str, value: str) -
 
 @needs_three
 def test_a_slow_one_of_several_is_found_by_pairs() -> None:
-    fault = {"GPUDOCTOR_BENCH_FAULT": json.dumps({"kind": "slow", "rank": 1, "seconds": 0.05})}
+    fault = {"SICK_RANK": json.dumps({"kind": "slow", "rank": 1, "seconds": 0.05}), "PYTHONPATH": f"{ROOT / 'tests' / 'sick_rank'}:{ROOT}"}
     status, said = measured("--gpus", "all", "--sizes", "64M,256M", "--min-busbw", "100000", **fault)
     search = said["bandwidth"]["pair_search"]
     assert status == 1 and search["slow"] == [[1]] and search["measured"] <= GPUS + 2
