@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpudoctor import bdf
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.kernel import KernelEvent, KernelLog
-from gpudoctor.parsers.apei import HardwareErrors
 from gpudoctor.pattern import lazy
 from gpudoctor.read.section import Line, Section
 from gpudoctor.record import replace
+
+if TYPE_CHECKING:
+    from gpudoctor.parsers.apei import HardwareErrors
 
 _B = bdf.PATTERN
 _WHOLE = r"(?=([^.\w]?))"  # what follows an address; on a cut line nothing or a point means that it may go on
@@ -67,10 +69,14 @@ _NAMED = lazy(rf"NVRM: The NVIDIA GPU ({_B})")
 def parse(section: Section) -> Iterator[Fact | Loss]:
     events: list[KernelEvent] = []
     named: str | None = None
-    firmware = HardwareErrors()
+    firmware: HardwareErrors | None = None
     for line in section:
         text = line.text
         if "[Hardware Error]" in text:
+            if firmware is None:
+                from gpudoctor.parsers.apei import HardwareErrors  # few logs have any
+
+                firmware = HardwareErrors()
             told = firmware.take(section, line)
             events += [told] if told is not None else []
             continue
@@ -93,46 +99,14 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             more = _MODULE.search(text) if events and events[-1].kind == "version-mismatch" else None
             if more:
                 events[-1] = replace(events[-1], text=f"{events[-1].text} {more[1].strip()}")
-    last = firmware.flush()
+    last = firmware.flush() if firmware is not None else None
     events += [last] if last is not None else []
-    if events or section.live:
-        yield KernelLog.merge(
-            [KernelLog(tuple(_aged(_once(stream)))) for stream in _streams(events)] or [KernelLog(())], _quiet
-        )
+    if events:
+        from gpudoctor.parsers.kernel_events import as_one_log
 
-
-def _quiet(_: object) -> None:
-    """Events have no fields in which two logs could contradict each other."""
-
-
-# How a line is stamped: `[12.34]`, `[Sun Feb 23 …]`, `Feb 23 16:24:18 host kernel:`, `2025-02-23T…`, or not at all.
-_STAMPS = tuple(
-    (name, lazy(pattern))
-    for name, pattern in (
-        ("syslog", r"^\s*[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d "),
-        ("date", r"\[[A-Z][a-z]{2} [A-Z]?[a-z0-9]{2}"),
-        ("iso", r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d"),
-        ("seconds", r"\[ *\d{1,9}\.\d{3,9}\]"),
-    )
-)
-
-
-def _streams(events: list[KernelEvent]) -> list[list[KernelEvent]]:
-    """Events by how their lines are stamped: a bug report holds one log in several forms (dmesg, journal, messages).
-
-    Merging counts an event that two forms show once. A stamped line that is there twice to the letter is a copy.
-    """
-    streams: dict[str, list[KernelEvent]] = {}
-    seen: set[str] = set()
-    for event in events:
-        whole = event.at("text").value
-        style = next((name for name, pattern in _STAMPS if pattern.search(whole)), "none")
-        if style != "none":
-            if whole in seen:
-                continue
-            seen.add(whole)
-        streams.setdefault(style, []).append(event)
-    return list(streams.values())
+        yield as_one_log(events)
+    elif section.live:
+        yield KernelLog(())
 
 
 def _event(
@@ -295,42 +269,3 @@ _READERS: tuple[tuple[str, Callable[[Section, Line], KernelEvent | None]], ...] 
     ("IO_PAGE_FAULT", _iommu),
     ("DMAR:", _iommu),
 )
-
-
-def _once(events: list[KernelEvent]) -> list[KernelEvent]:
-    """One event for what the kernel says in several lines.
-
-    An SXid comes with `Severity …` and `Data {…}` lines that repeat its number, and an AER error with an announcement
-    of the root port.
-    """
-    told = {(e.bdf, e.code) for e in events if e.kind == "sxid" and e.fatal is not None}
-    reported = {e.bdf for e in events if e.kind == "aer"}
-    out: list[KernelEvent] = []
-    for n, event in enumerate(events):
-        if event.kind == "aer-received" and event.driver is None and [e.kind for e in events[n + 1 : n + 2]] == ["aer"]:
-            continue  # its report follows, though the announcement may name another source (`0000:00:00.0`)
-        if event.kind == "sxid" and event.fatal is None:
-            if (event.bdf, event.code) in told:
-                continue
-            told.add((event.bdf, event.code))
-        if event.kind == "aer-received":
-            if event.bdf in reported:
-                continue
-            event = replace(event, kind="aer")
-        out.append(event)
-    return out
-
-
-def _aged(events: list[KernelEvent]) -> list[KernelEvent]:
-    """Mark as stale what stands before the last load of the driver: a load starts every GPU anew.
-
-    The module says that it loads after it has tried every card, so a card that fails to start stands above that line.
-    """
-    loads = [-1, *(n for n, e in enumerate(events) if e.kind == "driver-load")]
-    last, before = loads[-1], loads[-2] if len(loads) > 1 else -1
-
-    def stale(n: int, event: KernelEvent) -> bool:
-        tried = event.kind == "refused" or event.text.startswith(("NVRM: fallen off", "NVRM: BAR"))
-        return event.kind != "driver-load" and n < (before if tried else last)
-
-    return [replace(e, stale=True) if stale(n, e) else e for n, e in enumerate(events)]
