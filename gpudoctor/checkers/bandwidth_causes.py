@@ -26,7 +26,7 @@ def cause(run: BandwidthRun, told: Iterable[Failure]) -> Finding | None:
         (run.at("failures"),),
         POSSIBLE if family.id == _RESULT_ONLY else LIKELY,
         "the run has no result" if not run.rows else None,
-        (Step(family.remedy), *((Step("If the test's own buffers did not fit: end at a smaller size", run.again("8", "256M")),) if "out of memory" in failure.text else ())),
+        (Step(family.remedy), *((Step("If the test's own buffers did not fit: end at a smaller size", run.again("8", "256M")),) if "out of memory" in failure.text and not run.sample else ())),
     )
 
 

@@ -149,16 +149,16 @@ def _failed(run: BandwidthRun, told: list[Failure]) -> Finding:
         "the run has no result" if not run.rows else None,
         (
             *(
-                (Step("Its buffers did not fit: see what is on the GPUs, and end at a smaller size (-e)", "nvidia-smi", verify=run.again("8", "256M")),)
+                (Step("Its buffers did not fit: see what is on the GPUs" + ("" if run.sample else ", and end at a smaller size (-e)"), "nvidia-smi", verify=run.again("8", "256M")),)
                 if any("out of memory" in f.text for f in told)
                 else ()
             ),
             Step(
-                "Run it again with nothing else on these GPUs; NCCL's log is read with it",
+                "Run it again with nothing else on these GPUs" + ("" if run.sample else "; NCCL's log is read with it"),
                 run.again("8", "256M"),
                 verify=run.again("8", "256M"),
             )
-            if run.own
+            if run.own or run.sample
             else Step(
                 "Run it again with NCCL's log, and read the first warning in it",
                 f"NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log {run.again('8', '256M')}",

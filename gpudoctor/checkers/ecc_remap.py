@@ -71,12 +71,12 @@ class EccRemap(BaseChecker):
             _logged(events, gpu, said)
             # A source that shows BAR1 (nvidia-smi -q, NVML) shows the counters too: N/A there is a part without ECC.
             silent += not said.items and gpu.bar1_mib is None and all(getattr(gpu, f) is None for f in _FIELDS)
-            yield from _finding(said, gpu.subject, gpu.label, gpu.bdf)
+            yield from _finding(said, gpu.subject, gpu.label, gpu.bdf, gpu.index)
         for events in by_bdf.values():
             said = _Said()
             _logged(events, Gpu(bdf=events[0].bdf), said)
             label = events[0].who if events[0].subject != "host" else "a GPU whose address the log does not give"
-            yield from _finding(said, events[0].subject, label, events[0].bdf)
+            yield from _finding(said, events[0].subject, label, events[0].bdf, events[0].gpu)
         if gpus is None:
             yield CannotTell(ECC_REMAP.slug, "the GPUs' ECC and remapping counters are not at hand, only the kernel log")
         elif silent:
@@ -129,7 +129,7 @@ def _logged(events: list[KernelEvent], gpu: Gpu, said: _Said) -> None:
         said.add(NOTE if old else severity, shown, (mine[0].at("text"), mine[-1].at("text")), remedy)
 
 
-def _finding(said: _Said, subject: str, label: str, bdf: str | None) -> Iterator[Finding]:
+def _finding(said: _Said, subject: str, label: str, bdf: str | None, index: int | None) -> Iterator[Finding]:
     if not said.items:
         return
     items = sorted(said.items, key=lambda item: severity_rank(item[0]))
@@ -137,4 +137,4 @@ def _finding(said: _Said, subject: str, label: str, bdf: str | None) -> Iterator
     evidence = tuple(dict.fromkeys(e for _, _, many, _ in items for e in many))
     message = f"{label[0].upper()}{label[1:]}: {'; '.join(words for _, words, _, _ in items)}."
     cost = "an uncorrectable error ends the program that meets it, and the whole job with it" if severity != NOTE else None
-    yield Finding(ECC_REMAP.slug, severity, subject, message, evidence, cost=cost, remediation=steps(remedy, bdf))
+    yield Finding(ECC_REMAP.slug, severity, subject, message, evidence, cost=cost, remediation=steps(remedy, bdf, index=index))

@@ -120,7 +120,7 @@ def _finding(events: list[KernelEvent], gpus: Gpus | None) -> Finding:
         _subject(first),
         message,
         evidence,
-        remediation=steps(known.remedy, first.bdf, links),
+        remediation=steps(known.remedy, first.bdf, links, first.gpu),
     )
 
 

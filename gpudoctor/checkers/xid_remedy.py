@@ -7,10 +7,11 @@ from gpudoctor.model import Step
 _LOG = "sudo dmesg -T | grep -E 'Xid|SXid'"
 
 
-def steps(remedy: str, bdf: str | None, links: tuple[int, ...] = ()) -> tuple[Step, ...]:
-    """Steps for one remedy key of data/xid.tsv."""
-    gpu = bdf or "GPU-ADDRESS"
-    show = f"nvidia-smi -q -i {gpu}" if bdf else "nvidia-smi -q"
+def steps(remedy: str, bdf: str | None, links: tuple[int, ...] = (), index: int | None = None) -> tuple[Step, ...]:
+    """Steps for one remedy key of data/xid.tsv. index: the driver's number, where the address is not known."""
+    at = bdf or "GPU-ADDRESS"
+    gpu = bdf or ("GPU-ADDRESS" if index is None else str(index))
+    show = "nvidia-smi -q" if gpu == "GPU-ADDRESS" else f"nvidia-smi -q -i {gpu}"
     reset = Step(
         "Move the jobs off this GPU, then reset it; restart the host where the reset is refused.",
         f"sudo nvidia-smi --gpu-reset -i {gpu}",
@@ -54,7 +55,7 @@ def steps(remedy: str, bdf: str | None, links: tuple[int, ...] = ()) -> tuple[St
         ),
         "power": (Step("Power off and check the auxiliary power cables of the card.", None, "hardware", _LOG),),
         "fallen": (
-            Step("Look whether the bus still sees it (rev ff means that it does not answer).", f"lspci -s {gpu}"),
+            Step("Look whether the bus still sees it (rev ff means that it does not answer).", f"lspci -s {at}"),
             Step("Before the power goes: keep the evidence for the vendor.", "sudo nvidia-bug-report.sh"),
             Step("Power off fully and on again; a warm restart may not bring it back.", None, "disruptive", f"nvidia-smi -i {gpu}"),
             Step("If it comes back: power supply and cables, seating, riser, cooling; then replace the GPU.", None, "hardware"),

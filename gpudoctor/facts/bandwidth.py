@@ -87,7 +87,7 @@ class Failure(KeyedRecord):
 class BandwidthRun(Entry):
     """One program run, whatever the operations or restarting sizes in it."""
 
-    engine: str = "nccl-tests"  # "nccl-tests", "pytorch"
+    engine: str = "nccl-tests"  # "nccl-tests", "pytorch", "cuda-samples"
     program: str | None = None  # all_reduce_perf
     collective: str | None = None
     nranks: int | None = None
@@ -122,8 +122,15 @@ class BandwidthRun(Entry):
         """Did gpudoctor's own engine measure it? There is then no other program to run again."""
         return self.engine == "pytorch"
 
+    @property
+    def sample(self) -> bool:
+        """Is it one of CUDA's samples, which know nothing of NCCL and take no sizes?"""
+        return self.engine == "cuda-samples"
+
     def again(self, low: str, high: str, step: int = 2, check: bool = False) -> str:
         """The command that measures the same over these sizes."""
+        if self.sample and self.program:
+            return self.program
         if self.own:
             indices = ",".join(str(m.device) for m in self.team if m.device is not None)
             # A list of one needs its comma: a plain number is a count.

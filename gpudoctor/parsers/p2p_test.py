@@ -24,7 +24,16 @@ import re
 from collections.abc import Iterator, Mapping
 
 from gpudoctor import bdf
-from gpudoctor.facts.bandwidth import STAGED, PairRate, PairRates, PeerCopies, PeerCopy
+from gpudoctor.facts.bandwidth import (
+    STAGED,
+    Bandwidth,
+    BandwidthRun,
+    Failure,
+    PairRate,
+    PairRates,
+    PeerCopies,
+    PeerCopy,
+)
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.model import Evidence
 from gpudoctor.read.section import Line, Section, Unparsable
@@ -36,6 +45,8 @@ _HEADING = re.compile(
     r"^[\s#*]*(?:(Uni|Bi)directional\s+)?P2P=(En|Dis)abled\s+(?:Write\s+)?(Bandwidth|Latency)(?:\s*\(P2P (Write|Read)s\))?", re.I
 )
 _CONNECTIVITY = re.compile(r"^[\s#*]*P2P Connectivity Matrix")
+# The source's path is cut to its name: it says where somebody's home is.
+_FAILED = re.compile(r"^\s*(Cuda failure) \S*(p2pBandwidthLatencyTest\.cu:\d{1,6}: '[^']{1,300}')\s*$")
 _COLUMNS = re.compile(r"^\s*(D[\\/]{0,2}D|GPU|CPU)((?:\s+\d{1,4})+)\s*$")
 _CELL = re.compile(r"^(?:\d{1,7}(?:\.\d{1,6})?|N/A|-)$")
 _WHOLE = re.compile(r"\.\d\d$|\s$")  # the program prints two decimals and a blank
@@ -65,12 +76,15 @@ class _Run:
 
 def parse(section: Section) -> Iterator[Fact | Loss]:
     runs = [_Run()]
+    failures: list[tuple[str, Evidence]] = []
     for line in section:
         if len(line.text) > _LONGEST:
             continue
         run = runs[-1]
         device, access, heading, columns = (p.match(line.text) for p in (_DEVICE, _ACCESS, _HEADING, _COLUMNS))
-        if device and not line.cut:
+        if failed := _FAILED.match(line.text):
+            failures.append((f"{failed[1]} {failed[2]}", section.at(line)))
+        elif device and not line.cut:
             if run.tables:
                 runs.append(run := _Run())
             address = f"{int(device[5], 16):04x}:{int(device[3], 16):02x}:{int(device[4], 16):02x}.0"
@@ -94,12 +108,22 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             if loss is not None:
                 yield loss
     copies = [copy for run in runs for copy in _copies(run)]
-    if not any(run.begun or run.devices or run.access for run in runs):
+    if failures:
+        yield Bandwidth(tuple(_failed(text, spot) for text, spot in failures))
+    if not failures and not any(run.begun or run.devices or run.access for run in runs):
         raise Unparsable(f"{section.source}: no line of p2pBandwidthLatencyTest")
-    yield PeerCopies(tuple(copies))
+    if copies or not failures:
+        yield PeerCopies(tuple(copies))
     rates = [rate for copy in copies for rate in _rates(copy)]
     if rates:
         yield PairRates(tuple(rates))
+
+
+def _failed(text: str, spot: Evidence) -> BandwidthRun:
+    """The program ends at the first call of CUDA's that fails."""
+    return BandwidthRun(
+        engine="cuda-samples", program="p2pBandwidthLatencyTest", failures=(Failure(kind="cuda", text=text),), origin={"*": spot}
+    )
 
 
 def _field(heading: re.Match[str]) -> str:

@@ -32,6 +32,12 @@ def test_report_is_the_golden_one(name):
         assert (golden.HOSTS / name / "golden" / file).read_text() == content, file
 
 
+@pytest.mark.parametrize("name", golden.OUTPUTS)
+def test_report_of_one_output_is_the_golden_one(name):
+    for file, content in golden.of_output(name).items():
+        assert (golden.GOLDEN / file).read_text() == content, file
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_text_fits_a_terminal(name):
     for line in golden.produce(name)["report.txt"].splitlines():

@@ -121,6 +121,21 @@ def test_the_last_row_without_its_newline_is_read_where_it_is_whole() -> None:
     assert cut[0, 1].on_gbs is None and "cut off" in losses[0].reason
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("system not yet initialized", {"bandwidth-failed", "fabric"}), ("out of memory", {"bandwidth-failed", "cuda-error"}), ("peer access is not supported between these two devices", {"bandwidth-failed", "p2p-unsupported"})],
+)
+def test_a_run_that_cuda_ended(words: str, said: set[str]) -> None:
+    line = f"Cuda failure /home/me/samples/p2pBandwidthLatencyTest.cu:208: '{words}'\n"
+    status, document = report("check", "--from", "-", stdin=(SLOW[: SLOW.index("P2P Conn")] + line).encode())
+    assert status == 1 and slugs(document, "error") == said
+    assert document["facts"]["bandwidth"][0]["failures"] == [f"Cuda failure p2pBandwidthLatencyTest.cu:208: '{words}'"]
+    commands = [s.get("command") or "" for d in document["diagnoses"] for s in d["remediation"]]
+    assert not any("perf" in c or "p2pBandwidthLatencyTest -" in c for c in commands)
+    alone = [type(f).__name__ for f in parse("p2p-test", line)]
+    assert alone == ["Bandwidth"] and [s.kind for s in recognise(line)] == ["p2p-test"]
+
+
 def test_a_row_with_an_authors_dots_is_passed_over() -> None:
     copies, _, _ = read(OLD.replace("     1   3.10 251.15", "     1   ..."))
     assert copies[0, 1].on_gbs is None and copies[0, 1].off_gbs == 10.21
