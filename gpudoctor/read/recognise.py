@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from gpudoctor.read.block import Block
 from gpudoctor.read.dress import Shape, pieces, undress, without_markup
 from gpudoctor.read.nccl_cut import before_nccl, is_nccl
 from gpudoctor.read.prompts import PROMPT_HINT, Prompts
@@ -29,7 +30,6 @@ _JOB_WIDE = frozenset(("torch-watchdog", "ras", "ras-json"))
 # A fence, HTML around it, or nvidia-bug-report's line ends whatever came before.
 _BOUNDARY = re.compile(r"^\s*(?:`{3,}|~{3,}|_{20,}|</?(?:details|pre|code|summary)\b)")
 _COUNTED = re.compile(r"^ {0,3}(?P<number>\d{1,6}):[ \t]?(?P<rest>.*)$")
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _DIGITS = str.maketrans("123456789", "000000000")
 _MAX_BARE = 4096  # a text that speaks of GPUs in so many ways and wears nothing in any of them is a log
 _MARKUP = re.compile(r"[<&]|\[\d{0,2}m|\\$")
@@ -40,39 +40,6 @@ _NEVER_DRESSED = frozenset(("nccl-conf", "ulimit", "df", "lsmod"))
 _OWN_LABEL = re.compile(r"Test (?:(?:NCCL |CUDA )?failure |timeout )")
 # `pdsh` and `clush` label with the host's name; a word that is no host name (Link:, Bus:) never precedes a known start.
 _HOSTLIKE = re.compile(r"^[a-z][a-z0-9]*[a-z0-9.-]*\d[a-z0-9.-]*$", re.I)
-
-
-class _Open:
-    """A section being filled."""
-
-    def __init__(self, how: Compiled, host: str | None, command: str | None) -> None:
-        self.how = how
-        self.host = host
-        self.command = command
-        self.lines: list[Line] = []
-        self.strange = 0
-        self.counted = False  # its label is the number of the line, which grows
-        self.pending: list[Line] = []  # blank or strange lines, kept only if the block goes on
-        self._depth = 0  # of brackets, in JSON
-
-    def add(self, line: Line) -> None:
-        self.lines += self.pending
-        self.pending = []
-        self.strange = 0
-        self.lines.append(line)
-
-    def wait(self, line: Line) -> None:
-        self.pending.append(line)
-
-    def ends(self, text: str) -> bool:
-        """Is the line just added the last one of the block?"""
-        if self.how.format.balanced:
-            if len(self.lines) == 1 and text.lstrip()[:1] not in ("{", "["):
-                self._depth = 1  # it begins inside
-            bare = _STRING.sub("", text)
-            self._depth += bare.count("{") + bare.count("[") - bare.count("}") - bare.count("]")
-            return self._depth <= 0
-        return self.how.until is not None and self.how.until.search(text) is not None
 
 
 @lru_cache(maxsize=1)
@@ -91,13 +58,13 @@ class Recogniser(Passing):
         self._formats = compiled()
         telling = _telling()
         self._telling = re.compile(telling.exact)
-        self._open: dict[str | None, _Open] = {}
-        self._scattered: dict[tuple[str, str | None], _Open] = {}
+        self._open: dict[str | None, Block] = {}
+        self._scattered: dict[tuple[str, str | None], Block] = {}
         self._shape: Shape | None = None  # what the open block's lines wear
         # Shapes of lines, every digit made equal, in which no block begins, dressed or not; True: nothing else either.
         self._bare: dict[str, bool] = {}
         self._before: deque[Line] = deque(maxlen=_BEFORE)  # the last lines, as they came
-        self._after: _Open | None = None  # which scattered section the next lines go with
+        self._after: Block | None = None  # which scattered section the next lines go with
         self._left = 0
         self._nccl: NcclBulk | None = None
         self._sieve = Sieve(telling)
@@ -167,7 +134,7 @@ class Recogniser(Passing):
                 yield from self.feed(line._replace(text=part, cut=line.cut and n == len(parts)))
             if parts:
                 return
-        worn = strip_prefixes(line.text)
+        dressed, worn = line.text, strip_prefixes(line.text)
         text = without_markup(worn) if _MARKUP.search(worn) and not self._in_xml() else worn
         telling = self._telling.search(text) is not None
         label, host = None, self._prompts.host
@@ -191,7 +158,7 @@ class Recogniser(Passing):
             text = self._undressed(text, telling, current)
         line = line._replace(text=text)
         if current is not None:
-            if self._continues(current, text):
+            if current.goes_on(text):
                 current.add(line)
                 if current.ends(text) or len(current.lines) > MAX_SECTION:
                     yield self._close(label, line)
@@ -220,7 +187,9 @@ class Recogniser(Passing):
             return
         if found.belongs is None:
             key = (found.format.kind, None if found.format.kind in _JOB_WIDE else host)
-            begun = self._scattered.setdefault(key, _Open(found, host, None))
+            begun = self._scattered.setdefault(key, Block(found, host, None))
+            if found.format.kind == "nccl-text" and dressed != worn:
+                line = line._replace(text=dressed[: len(dressed) - len(worn)] + text)  # `[rank3]: `: whose words they are
             if found.format.around is None:
                 begun.add(line)
             else:
@@ -231,7 +200,7 @@ class Recogniser(Passing):
             return
         if current is not None:
             yield self._close(label, line)
-        self._open[label] = begun = _Open(found, host, self._prompts.command_of(found.format.kind, line.number))
+        self._open[label] = begun = Block(found, host, self._prompts.command_of(found.format.kind, line.number))
         begun.add(line)
         if begun.ends(text):
             yield self._close(label, line)
@@ -239,7 +208,7 @@ class Recogniser(Passing):
     def _in_xml(self) -> bool:
         return any(block.how.format.kind in _XML for block in self._open.values())
 
-    def _undressed(self, text: str, telling: bool, current: _Open | None) -> str:
+    def _undressed(self, text: str, telling: bool, current: Block | None) -> str:
         """The line without what the paste wears; as it is where it makes sense so."""
         if current is None:
             self._shape = None
@@ -249,7 +218,7 @@ class Recogniser(Passing):
         like = text.translate(_DIGITS)
         if not telling or like in self._bare or len(self._bare) > _MAX_BARE:
             return text
-        if current is not None and self._continues(current, text) or self._begins(text) is not None:
+        if current is not None and current.goes_on(text) or self._begins(text) is not None:
             return text
         for off, shape in undress(text):
             found = self._begins(off)
@@ -289,7 +258,7 @@ class Recogniser(Passing):
         self._open[label] = self._open.pop(before)
         return True
 
-    def _with_neighbours(self, begun: _Open, before: int, after: int) -> None:
+    def _with_neighbours(self, begun: Block, before: int, after: int) -> None:
         held = {(kept.number, kept.text) for kept in begun.lines[-before - after - 1 :]}
         begun.lines += [kept for kept in list(self._before)[-before - 1 :] if (kept.number, kept.text) not in held]
         self._after, self._left = begun, after
@@ -303,13 +272,6 @@ class Recogniser(Passing):
         if self._nccl is not None:
             yield Section(kind="nccl-log", source=self.source, lines=(), host=None, read=self._nccl.log)
 
-    def _continues(self, current: _Open, text: str) -> bool:
-        """Does the line belong to the open block? A fresh start of the same format opens a new block if it says so."""
-        how = current.how
-        if how.belongs is None or not how.belongs.search(text):
-            return False
-        return how.format.joins or not (how.first is not None and how.first.search(text))
-
     def _starting(self, text: str) -> Compiled | None:
         return next((how for how in self._formats if how.starts.search(text)), None)
 
@@ -317,7 +279,7 @@ class Recogniser(Passing):
         self._prompts.output_ended(line.number)
         return self._section(self._open.pop(label))
 
-    def _section(self, begun: _Open) -> Section:
+    def _section(self, begun: Block) -> Section:
         return Section(
             kind=begun.how.format.kind,
             source=self.source,
