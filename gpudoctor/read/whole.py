@@ -94,14 +94,15 @@ def _end_of_json(content: bytes) -> int | None:
     begin = len(text) - len(text.lstrip("\ufeff \t\r\n"))
     try:
         end = json.JSONDecoder().raw_decode(text, begin)[1]
-    except json.JSONDecodeError as error:
-        # What merely stops does so in a string or in its last word.
-        if error.msg.startswith("Unterminated string") or error.pos >= len(text) - _WORD:
-            return None
-        other = _other_line(text, text.rfind("\n", 0, error.pos) + 1)
+    except (json.JSONDecodeError, RecursionError) as error:
+        if isinstance(error, RecursionError):
+            stopped = begin
+        elif error.msg.startswith("Unterminated string") or error.pos >= len(text) - _WORD:
+            return None  # what merely stops does so in a string or in its last word
+        else:
+            stopped = error.pos
+        other = _other_line(text, text.rfind("\n", 0, stopped) + 1)
         if other is None:
             return None
         end = other
-    except RecursionError:
-        return None
     return len(text[:end].encode("utf-8", "surrogateescape"))

@@ -96,6 +96,11 @@ def test_text_behind_json_that_stops_early_is_read(name: str) -> None:
         assert facts(found).keys() <= {*facts(read(told)), "KernelLog"}
 
 
+def test_text_behind_json_that_nobody_can_decode_is_read() -> None:
+    found = read('{"pg_config": ' + "[" * 100_000 + "\n" + KERNEL)
+    assert facts(found) == facts(read(KERNEL)) and "cut or damaged" in found.missing[0].reason
+
+
 def test_long_json_in_one_line_behind_a_log() -> None:
     dump = Job(ranks=4, nodes=1, behind=(3,)).dump(0)
     entries = dump["entries"]
