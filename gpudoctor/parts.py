@@ -84,6 +84,12 @@ def find(device_id: str | None, name: str | None = None) -> Part | None:
     return _named(normalised(name), by_name) if name else None
 
 
+def is_vgpu(name: str | None) -> bool:
+    """A share of a card, as the driver of a virtual machine names it: `GRID A100-40C`, `NVIDIA L40S-48Q`."""
+    words = normalised(name).split() if name else []
+    return len(words) > 1 and _VGPU.match(words[-1]) is not None
+
+
 def needs_all_links(part: Part | None, name: str | None = None) -> bool:
     """Must every NVLink of this part be up? A part that the table does not know yet is an SXM board when its name says so."""
     if part is not None:

@@ -24,7 +24,7 @@ from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import Pairs
-from gpudoctor.model import CERTAIN, ERROR, NOTE, POSSIBLE, WARNING, CannotTell, Cause, Finding, Step, Threshold
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, POSSIBLE, WARNING, CannotTell, Cause, Finding, Step, Threshold
 
 NARROW = Threshold(
     "lanes at or below which a slot that carries traffic between GPUs is an error", 4, "lanes",
@@ -113,7 +113,10 @@ class SlotSpeed(BaseChecker):
         links = [link for link in gpu_links(facts) if not hidden(link, facts)]
         for link in links:
             card, port = link.card_max("speed_gts"), link.port_max("speed_gts")
-            if card is None or port is None:
+            better = _driver_says_better(link, links) if port is None else None
+            if better is not None:
+                yield _under_its_peer(link, better)
+            elif card is None or port is None:
                 end = "card" if card is None else "port above it"
                 yield CannotTell("slot-speed", f"the best rate of the {end} is not in the input", link.subject)
             elif port.value < card.value:
@@ -127,6 +130,37 @@ def _better_off(link: GpuLink, speed: float, links: list[GpuLink]) -> GpuLink | 
         if port is not None and port.value > speed and other.gpu.device_id == link.gpu.device_id is not None:
             return other
     return None
+
+
+def _driver_says_better(link: GpuLink, links: list[GpuLink]) -> GpuLink | None:
+    """A GPU of the same part for which the driver's maximum, the lesser of card and slot, is higher."""
+    own, gpu = link.gpu.max_speed_gts, link.gpu
+    for other in links if own is not None else ():
+        same = other.gpu.device_id == gpu.device_id if gpu.device_id and other.gpu.device_id else other.gpu.name == gpu.name is not None
+        if same and (other.gpu.max_speed_gts or 0) > (own or 0):
+            return other
+    return None
+
+
+def _under_its_peer(link: GpuLink, peer: GpuLink) -> Finding:
+    own, best = link.gpu.max_speed_gts or 0.0, peer.gpu.max_speed_gts or 0.0
+    width = link.now("width") or link.card_max("width")
+    lanes = int(width.value) if width else None
+    before, after = pcie.gbs(own, lanes), pcie.gbs(best, lanes)
+    return Finding(
+        "slot-speed",
+        WARNING,
+        link.subject,
+        f"{link.label}: card and slot together reach {pcie.name(own)} at best, {peer.gpu.label} of the same part reaches {pcie.name(best)}.",
+        (link.gpu.at("max_speed_gts"), peer.gpu.at("max_speed_gts")),
+        LIKELY,
+        pcie.cost(before, after),
+        (
+            Step("Firmware setup: link speed of this slot to Auto or the highest generation.", None, "disruptive", look_command(link)),
+            Step(f"Or swap slots: the one of {peer.gpu.label} is faster; slots of the chipset are often a generation behind.", None, "hardware"),
+        ),
+        pcie.gain(before, after),
+    )
 
 
 def _slot_speed(link: GpuLink, card: Reading, port: Reading, peer: GpuLink | None) -> Finding:

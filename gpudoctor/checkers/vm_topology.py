@@ -11,6 +11,7 @@ from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Platform
 from gpudoctor.model import CERTAIN, LIKELY, NOTE, CannotTell, Cause, Evidence, Finding, Step
+from gpudoctor.parts import is_vgpu
 
 VM_TOPOLOGY = Cause(
     "GD107",
@@ -70,7 +71,7 @@ class VmTopology(BaseChecker):
         if entry is not None and entry.vm:
             evidence.append(entry.at("vm"))
         if passed is not None:
-            evidence.append(passed.at("virtualization"))
+            evidence.append(passed.at("virtualization" if passed.virtualization else "name"))
         kind = f" ({entry.hypervisor})" if entry is not None and entry.hypervisor else ""
         above = tree is not None and any(tree.ancestors(g.bdf) for g in gpus)
         seen = "the bridges above its GPUs are emulated" if above else "no bridge is visible above its GPUs"
@@ -81,10 +82,10 @@ class VmTopology(BaseChecker):
 
 
 def _passed_through(gpus: Gpus | None) -> Gpu | None:
-    """A GPU that says of itself that it works in a guest: `Pass-Through` or `VGPU`, not a host's `Host VGPU`."""
+    """A GPU that says of itself that it works in a guest: `Pass-Through` or `VGPU`, not a host's `Host VGPU`; or by its name."""
     for gpu in gpus or ():
         mode = (gpu.virtualization or "").lower()
-        if "pass" in mode or (mode.startswith("vgpu") or mode == "virtual gpu"):
+        if "pass" in mode or mode.startswith("vgpu") or mode == "virtual gpu" or (not mode and is_vgpu(gpu.name)):
             return gpu
     return None
 

@@ -1,6 +1,6 @@
 """`nvidia-smi --query-gpu=… --format=csv` to Gpus and Driver.
 
-Only with its header: without one the columns would be a guess. Any choice and order of columns is read; repeated rows of
+Only with its header, or with the echoed command that asked for `noheader`: else the columns would be a guess. Any choice and order of columns is read; repeated rows of
 one GPU (`-l`) become its samples.
 """
 
@@ -16,6 +16,7 @@ from gpudoctor.parsers.smi_failure import failures
 from gpudoctor.parsers.smi_fields import FIELDS, bare
 from gpudoctor.read.section import Line, Section, Unparsable
 
+_ASKED = re.compile(r"--query-(?:gpu|remapped-rows|retired-pages)[= ][\"']?([a-z][\w.]*(?:,[a-z][\w.]*)*)")
 _COLUMN = re.compile(r"^([a-z][a-z0-9_.]*)(?: \[([^\]]*)\])?$")
 # Column -> the name that `-q -x` has for the same reading, whose conversion then serves both.
 _AS_XML: dict[str, tuple[str, ...]] = {
@@ -59,11 +60,16 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     if not lines:
         raise Unparsable(f"{section.source}: an empty table")
     columns = [_COLUMN.match(c.strip()) for c in lines[0].text.split(",")]
-    if lines[0].cut or not all(columns):
-        raise Unparsable(f"{section.source}: the header of nvidia-smi's table is not readable")
-    names = [(c[1], c[2]) for c in columns if c]
+    asked = _ASKED.search(section.command or "")
+    if not lines[0].cut and all(columns):
+        names = [(c[1], c[2]) for c in columns if c]
+        del lines[0]
+    elif asked and "noheader" in (section.command or ""):
+        names = [(name, None) for name in asked[1].split(",")]
+    else:
+        raise Unparsable(f"{section.source}: rows of nvidia-smi without a readable header; the command above them or `--format=csv` names the columns")
     rows: list[dict[str, Any]] = []
-    for line in lines[1:]:
+    for line in lines:
         cells = [cell.strip() for cell in line.text.split(",")]
         if line.cut:
             cells = cells[:-1]  # the last value may go on

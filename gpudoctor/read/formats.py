@@ -143,10 +143,13 @@ OUTPUTS: tuple[Format, ...] = (
     Format(
         "smi-csv",
         ("pci.bus_id", "pcie.link", "gpu_bus_id", "driver_version", "gpu_name", "gpu_uuid", "index,", "utilization.", "persistence_mode", "remapped_rows.", "retired_pages.", "[MiB]", "[W]", "[%]"),
-        rf"^(?=[^A-Z]*(?:pci\.|pcie\.|gpu_bus_id|driver_version|gpu_name|uuid|memory\.|utilization\.|persistence_mode|mig\.mode|fabric\.|remapped_rows\.|retired_pages\.))\s*{_COLUMN}(?:\s*,\s*{_COLUMN})+\s*$",
+        rf"^(?=[^A-Z]*(?:pci\.|pcie\.|gpu_bus_id|driver_version|gpu_name|uuid|memory\.|utilization\.|persistence_mode|mig\.mode|fabric\.|remapped_rows\.|retired_pages\.))\s*{_COLUMN}(?:\s*,\s*{_COLUMN})+\s*$"
+        # A row of `noheader` that begins with the index and names the GPU.
+        r"|^\s*\d{1,3}, (?:[^,]{1,80}, ){0,12}?(?:NVIDIA [A-Z][\w -]{1,60}|Tesla [A-Z]\S{1,40})(?:, [^,]{1,80}){2,24}\s*$",
         r"^[^,]{1,80}(?:,[^,]{0,120})+$",
         first=rf"^\s*{_COLUMN}(?:\s*,\s*{_COLUMN})+\s*$",
         joins=False,
+        hints=(r" NVIDIA [A-Z][\w -]{1,60}, ", r" Tesla [A-Z]\S{1,40}, "),
     ),
     Format(
         "smi-table",

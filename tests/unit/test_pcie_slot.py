@@ -73,3 +73,14 @@ def test_slot_speed_from_the_driver_alone() -> None:
 
 def test_equal_ends_are_in_order() -> None:
     assert check(SlotSpeed(), *host().facts()) == []
+
+
+@pytest.mark.parametrize(("mine", "name", "severity"), [(8.0, "NVIDIA RTX A6000", "warning"), (16.0, "NVIDIA RTX A6000", None), (8.0, "NVIDIA TITAN V", None)])
+def test_the_drivers_maximum_under_that_of_a_peer_of_the_same_part(mine: float, name: str, severity: str | None) -> None:
+    """Without the port: the driver's maximum is the lesser of card and slot, so a like card that has more shows the slot."""
+    gpus = (
+        Gpu(index=0, bdf="0000:17:00.0", name="NVIDIA RTX A6000", max_speed_gts=16.0, width=16, max_width=16, origin=HERE),
+        Gpu(index=1, bdf="0000:65:00.0", name=name, max_speed_gts=mine, width=16, max_width=16, origin=HERE),
+    )
+    found = findings(SlotSpeed(), Gpus(gpus)).values()
+    assert [(f.subject, f.severity, f.confidence) for f in found] == ([("gpu:0000:65:00.0", severity, "likely")] if severity else [])

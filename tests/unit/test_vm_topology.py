@@ -57,6 +57,13 @@ def test_the_gpu_of_a_host(mode):
     assert [type(s) for s in said] == [CannotTell]
 
 
+@pytest.mark.parametrize(("name", "told"), [("GRID A100-40C", True), ("NVIDIA L40S-48Q", True), ("NVIDIA A100-SXM4-40GB", False), ("NVIDIA A100 80GB PCIe", False)])
+def test_the_name_of_a_vgpu_tells_a_guest(name, told):
+    assert (note(Gpus((Gpu(index=0, name=name, origin=HERE),))) is not None) is told
+    # The host's own word about the card comes before its name.
+    assert note(Gpus((Gpu(index=0, name=name, virtualization="none", origin=HERE),))) is None
+
+
 def test_wsl():
     said = note(Platform(PlatformEntry(vm=True, wsl=True, origin=HERE)), Gpus((Gpu(index=0, origin=HERE),)))
     assert "WSL2" in said.message
