@@ -23,8 +23,9 @@ class Ranks:
         self.rank: dict[int, NcclRank] = {}
         self.proc: dict[int, NcclProc] = {}
         for number, proc, rank in comm.members():
-            self.rank.setdefault(number, rank)
-            self.proc.setdefault(number, proc)
+            if number not in self.rank:
+                self.rank[number] = rank
+                self.proc[number] = proc
 
     # Looked up where somebody asks: few checkers ask for any of it, and a job may have thousands of ranks.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -103,8 +104,13 @@ class NcclProc(Entry):
     @property
     def ip(self) -> str | None:
         """The address it announced; None for one that says nothing (loopback, docker0)."""
-        name, _, address = (self.address or "").partition(":")
-        return None if not address or address.startswith(_LOCAL) or name.startswith(("lo", "docker")) else address
+        return _ip(self.address or "")
+
+
+@lru_cache(4096)
+def _ip(announced: str) -> str | None:
+    name, _, address = announced.partition(":")
+    return None if not address or address.startswith(_LOCAL) or name.startswith(("lo", "docker")) else address
 
 
 class NcclMessage(Entry):
@@ -155,17 +161,12 @@ class NcclComm(Entry):
     warnings: tuple[str, ...] = ()
     messages: tuple[NcclMessage, ...] = ()
     failure: str | None = None
-    of_process: Mapping[Process, tuple[NcclRank, ...]] = MappingProxyType({})
+    seats: tuple[tuple[int, NcclProc, NcclRank], ...] = ()
+    of_process: Mapping[Process, tuple[NcclRank, ...]] = MappingProxyType({})  # where the communicator has messages
 
     def members(self) -> Iterator[tuple[int, NcclProc, NcclRank]]:
         """Every rank that the log shows, with its process."""
-        own = {id(r) for r in self.ranks}
-        for proc in self.procs:
-            # A process may have ranks in a hundred communicators. One without a number may not be the only one of its name.
-            ranks = proc.ranks if proc.pid is None or not self.of_process else self.of_process.get((proc.source, proc.host, proc.pid), ())
-            for rank in ranks:
-                if rank.rank is not None and id(rank) in own:
-                    yield rank.rank, proc, rank
+        return iter(self.seats)
 
     def by_rank(self) -> dict[int, NcclProc]:
         """The process of every rank that the log shows."""

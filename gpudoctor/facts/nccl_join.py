@@ -129,7 +129,8 @@ def _comm(group: _Group, counts: Mapping[tuple[int, str], int]) -> NcclComm:
     pairs: dict[tuple[int, int], dict[str, None]] = {}
     of_process: dict[Process, list[NcclRank]] = {}
     for proc, rank in members:
-        of_process.setdefault((proc.source, proc.host, proc.pid), []).append(rank)
+        if group.messages:
+            of_process.setdefault((proc.source, proc.host, proc.pid), []).append(rank)
         for pair, names in rank.transports.items():
             known = pairs.setdefault(pair, {})
             for name in names:
@@ -167,6 +168,7 @@ def _comm(group: _Group, counts: Mapping[tuple[int, str], int]) -> NcclComm:
         warnings=tuple(dict.fromkeys(m.text for m in told))[:_SHOWN],
         messages=messages,
         failure=first.slug if first is not None else None,
+        seats=tuple([(r.rank, p, r) for p, r in members if r.rank is not None]),
         of_process={key: tuple(found) for key, found in of_process.items()},
         origin=next((r.origin for r in ranks if r.origin), messages[0].origin if messages else {}),
     )

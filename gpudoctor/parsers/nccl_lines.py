@@ -68,13 +68,8 @@ class NcclLog:
             if key in NAMING:
                 (self._old_rank if key == b"rank " else self._comm)(proc, message, where)
             elif key in _CHANNELS:
-                # What one channel says of a pair another says too: all the same as long as it is the same communicator's.
-                told = message[NUMBERED:]
-                mark = hash(told)
-                if mark not in proc.told:
-                    self._channel(proc, message, told, where)
-                    if b" via " in told:
-                        _remember(proc.told, mark)
+                # What one channel says of a pair another says too.
+                self._channel(proc, message, message[NUMBERED:], where)
             elif key in _SPEAKS_OF_PROCESS:
                 mark = hash(message)
                 if mark not in proc.heard:
@@ -179,7 +174,6 @@ class NcclLog:
     def _comm(self, proc: Proc, message: bytes, where: Where) -> None:
         comm = proc.current
         if message.endswith(_COMPLETE) and comm is not None and comm.said == hash(message[: -len(_COMPLETE)]) and comm.ended is None:
-            proc.told.clear()  # the end repeats what the start said
             comm.completed = True
             proc.complete(comm)
             return
@@ -196,7 +190,6 @@ class NcclLog:
             comm.where = where()
         if what != b"Init COMPLETE" or comm.comm_id is None:  # the end repeats what the start said
             describe(comm, found)
-        proc.told.clear()
         if starts:
             comm.started = True
             comm.said = hash(message[: -len(_START)])
@@ -213,8 +206,7 @@ class NcclLog:
             comm = Comm("", int(found[1]), int(found[2]), self.order)
             comm.where = where()
             proc.begin(b"%d" % self.order, comm)
-            proc.told.clear()
-
+    
     # --- complaints
 
     def _warn(self, before: bytes, message: bytes, where: Where) -> None:

@@ -201,9 +201,8 @@ class Proc:
         self.channels: tuple[int, int | None, int] | None = None
         self.ring_channels: int | None = None
         self.graphs: dict[int, Graph] = {}
-        # Lines already read, as hashes: what they say again changes nothing until something else has been said.
-        self.heard: set[int] = set()  # of the process
-        self.told: set[int] = set()  # of its communicators' connections
+        # Lines of the process already read, as hashes: what they say again changes nothing until something else has been said.
+        self.heard: set[int] = set()
 
     def learn(self, name: str, value: object) -> None:
         """The last word counts. Where it differs from an earlier one, the earlier line may come again and count."""
@@ -238,7 +237,7 @@ class Proc:
     def connect(self, told: Connection, pairs: Pairs) -> bool:
         """A connection of a rank to another: of the last communicator that it can be of. False where it is known."""
         own, device = told.own, told.devices[0]
-        for comm in reversed(self.all):
+        for comm in reversed(self.all):  # mostly the last
             # Without "Init START" (up to 2.18.1) a finished communicator has all its connections.
             if comm.rank == own and comm.ended is None and (comm.started or not comm.completed) and comm.fits(told.other, device):
                 return comm.add(told, pairs)
