@@ -23,7 +23,8 @@ WRONG_RESULTS = Cause(
     "stop, it learns from them. Between GPUs it is mostly peer-to-peer traffic that an IOMMU or ACS redirects or drops, or a driver "
     "changed to allow peer to peer on cards without it; within one GPU it is memory or an overclocked or failing chip. Speed does "
     "not matter before this is found.",
-    "all_reduce_perf -c 1 (the #wrong columns and `Out of bounds values`)",
+    "all_reduce_perf -c 1 (the #wrong columns and `Out of bounds values`); NCCL_RUN_DIAGNOSTICS=1 (2.31 and later: `p2p: write mismatch`, "
+    "`p2p: read mismatch`; NCCL marks these [INFO] and goes on)",
     "Do not train on these GPUs. Find out whether it needs peer to peer, then which pair; then IOMMU and ACS, Xid and ECC, the GPU.",
 )
 BANDWIDTH_FAILED = Cause(

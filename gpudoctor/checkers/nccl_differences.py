@@ -20,12 +20,13 @@ from gpudoctor.checkers.pair_path import PHB, SYS
 from gpudoctor.checkers.traffic import can_peer
 from gpudoctor.checkers.version_mismatch import VERSION_MISMATCH
 from gpudoctor.checkers.visibility import GPU_NOT_VISIBLE
+from gpudoctor.facts.bandwidth import Bandwidth
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage, NcclProc, bdf_of
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Setting, Settings
 from gpudoctor.facts.topology import Nics, Pairs
-from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, WARNING, Evidence, Finding, Step
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, WARNING, CannotTell, Evidence, Finding, Step
 from gpudoctor.record import replace
 
 # Settings that all ranks must have alike: they choose algorithm, protocol, transport, buffers.
@@ -45,11 +46,12 @@ _OLDEST = (2, 4)
 _NEEDS = ((re.compile(r"RTX 50\d0|RTX PRO \d+ Blackwell"), (2, 26), "2.26"),)
 
 
-def judged(facts: FactView) -> Iterator[Finding]:
+def judged(facts: FactView) -> Iterator[Finding | CannotTell]:
     """Communicator by communicator, then what the whole log says."""
     nccl = facts[Nccl]
+    differing: set[str] = set()
     for comm in nccl:
-        yield from _environment(comm, nccl)
+        yield from _environment(comm, nccl, differing)
         yield from _versions(comm, facts)
         yield from _unseen(comm, facts)
     yield from _harmful(nccl, facts)
@@ -59,10 +61,10 @@ def judged(facts: FactView) -> Iterator[Finding]:
     yield from _affinity(nccl, facts)
     yield from _far(nccl, facts)
     yield from overrated(nccl, facts)
-    yield from complained(nccl)
+    yield from complained(nccl, _ALIKE, differing, facts.get(Bandwidth) is not None)
 
 
-def _environment(comm: NcclComm, nccl: Nccl) -> Iterator[Finding]:
+def _environment(comm: NcclComm, nccl: Nccl, told_of: set[str]) -> Iterator[Finding]:
     ranks = Ranks(comm)
     values: dict[str, dict[str | None, list[int]]] = {}
     names = sorted({n for p in ranks.proc.values() for n in p.env} & _ALIKE)
@@ -77,6 +79,7 @@ def _environment(comm: NcclComm, nccl: Nccl) -> Iterator[Finding]:
     partly = {n: v for n, v in differing.items() if None in v and _always_printed(n)}
     if not sure and not partly:
         return
+    told_of.update(sure, partly)
     told = []
     odd: set[int] = set()
     for name, by_value in {**sure, **partly}.items():

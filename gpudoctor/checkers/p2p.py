@@ -16,7 +16,7 @@ from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, POSSIBLE, WARNING, Can
 from gpudoctor.parts import NONE
 from gpudoctor.record import replace
 
-_SEEN = "nvidia-smi topo -p2p r; nvidia-smi topo -p2p w; p2pBandwidthLatencyTest"
+_SEEN = "nvidia-smi topo -p2p r; nvidia-smi topo -p2p w; p2pBandwidthLatencyTest; NCCL_RUN_DIAGNOSTICS=1 (2.31 and later)"
 # What the driver's words mean, and what they do not.
 _MEANING = {
     "CNS": "chipset not supported",

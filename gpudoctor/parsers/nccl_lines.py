@@ -38,6 +38,9 @@ _OLD_RANK = re.compile(rb"rank (\d+) nranks (\d+)\s")
 _SPEAKS_OF_PROCESS = nccl_process.READERS
 _HAS_FIGURES = nccl_figures.READERS
 _CHANNELS = frozenset((b"Chann", b"Ring "))
+_DIAG = re.compile(rb"\[([A-Z]+)\] +(\S[^\n]*)\n")
+_OF_COMM = re.compile(rb" in comm 0x[0-9a-f]+(?:/0x[0-9a-f]+)*")
+_MAX_DIAGNOSTICS = 2000
 _MAX_HEARD = 64  # lines that a process remembers having read
 
 
@@ -219,10 +222,12 @@ class NcclLog:
         self.complaints.hear(message[:4].decode().strip(), proc, dev, file, message[5:], where)
 
     def _diag(self, message: bytes, where: Where) -> None:
-        found = re.match(rb"\[([A-Z]+)\] +(.+)", message.strip())
-        if found is not None and len(self.diagnostics) < 500:
-            text = found[2].decode("utf-8", "replace")
-            self.diagnostics.setdefault(text, (found[1].decode(), where()))
+        """A whole line. Every communicator is looked at anew: what is said of one and again of another is kept once."""
+        found = _DIAG.match(message)
+        if found is not None:
+            status, text = found[1].decode(), _OF_COMM.sub(b"", found[2].rstrip()).decode("utf-8", "replace")
+            if text not in self.diagnostics and len(self.diagnostics) < _MAX_DIAGNOSTICS:
+                self.diagnostics[text] = (status, where())
 
     # --- result
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from gpudoctor.facts.nccl import Graph, Nccl, NcclComm, kind_of
 from gpudoctor.facts.store import FactStore
+from gpudoctor.nccl_diagnostics import FAULT, PASSED, REMARK, STRANGE, UNABLE, read
 from gpudoctor.report.layout import Style, counted, hanging, spans
 
 _COLUMN = 13
@@ -27,12 +28,8 @@ def view(store: FactStore, style: Style) -> list[str]:
             lines.append(f"{'':<{_COLUMN}}and {counted(sum(map(len, list(groups.values())[number:])), 'communicator')} more (--format json)")
             break
         lines += _comm(same[0], len(same), style)
-    failed = [d for d in (nccl.diagnostics if nccl is not None else ()) if d.status not in ("OK", "INFO")]
-    passed = sum(d.status == "OK" for d in (nccl.diagnostics if nccl is not None else ()))
     if nccl is not None and nccl.diagnostics:
-        text = f"{passed} of NCCL's own diagnostics passed"
-        text += f"; not in order: {'; '.join(d.text for d in failed[:4])}" if failed else ", none complains"
-        lines += hanging(f"{'':<{_COLUMN}}", " " * _COLUMN, text, style)
+        lines += hanging(f"{'' if lines else 'NCCL':<{_COLUMN}}", " " * _COLUMN, _diagnostics(nccl), style)
     warned = (m for m in (nccl.messages if nccl is not None else ()) if m.family == "unknown" and m.level in ("WARN", "ATTN"))
     unknown = list({m.text: m for m in reversed([*warned])}.values())[::-1]
     if nccl is not None and unknown and not any(m.slug for m in nccl.messages):
@@ -40,6 +37,21 @@ def view(store: FactStore, style: Style) -> list[str]:
         more = f" and {len(unknown) - _ALIKE} more" if len(unknown) > _ALIKE else ""
         lines += hanging(f"{'' if lines else 'NCCL':<{_COLUMN}}", " " * _COLUMN, f"warns of something that gpudoctor does not know: {said}{more}", style)
     return lines
+
+
+def _diagnostics(nccl: Nccl) -> str:
+    """How NCCL's own look at itself ended. Lines that only give a value of what another names are left out."""
+    said: dict[str, list[str]] = {}
+    for d in nccl.diagnostics:
+        line = read(d.status, d.text)
+        if line.name not in ("env-value", "env-count"):
+            said.setdefault(line.kind, []).append(d.text.partition(";")[0][:120])
+    wrong = [*said.get(FAULT, ()), *said.get(STRANGE, ())]
+    parts = [f"{len(said.get(PASSED, ()))} of NCCL's own diagnostics passed" + ("" if wrong or REMARK in said else ", none complains")]
+    for words, texts in (("not in order", wrong), ("could not be made", said.get(UNABLE, [])), ("worth a look", said.get(REMARK, []))):
+        if texts:
+            parts.append(f"{words}: {', '.join(texts[:4])}" + (f" and {len(texts) - 4} more" if len(texts) > 4 else ""))
+    return "; ".join(parts)
 
 
 def _shape(comm: NcclComm) -> tuple[object, ...]:

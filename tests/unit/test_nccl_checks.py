@@ -388,28 +388,3 @@ def test_nccl_and_the_link_agree() -> None:
     assert say(system("24.0", "0-5000"), more=(link(4),)) == {}  # another GPU
     other = pair_of_ranks("P2P/CUMEM") + "h:10:20 [0] NCCL INFO + PCI[24.0] - NIC/0-1000\nh:10:20 [0] NCCL INFO + PCI[24.0] - GPU/0-1000"
     assert say(other, more=(link(4),)) == {}  # an adapter; a line that is cut
-
-
-@pytest.mark.parametrize(
-    ("line", "slug", "severity"),
-    [
-        ("[FAIL] p2p: read back wrong data from GPU 1 to GPU 0", "p2p-unsupported", "error"),
-        ("[WARN] net bw: 12.1 GB/s between a and b, 45.0 expected", "network-error", "warning"),
-        ("[WARN] NCCL environment: NCCL_ALGO differs across 8 ranks in comm 0xab", "rank-mismatch", "warning"),
-        ("[FAIL] CUDA driver version: 12080 and 13000 across 8 ranks in comm 0xab", "version-mismatch", "error"),
-        ("[WARN] ECC: uncorrected volatile errors on 1 of 8 ranks in comm 0xab", "ecc-remap", "warning"),
-        ("[WARN] NVLink: 17 of 18 links active on rank 3", "nvlink-down", "warning"),
-        ("[FAIL] Xid/SXid: 79 on host a", "xid", "error"),
-    ],
-)
-def test_what_nccls_own_diagnostics_find(line: str, slug: str, severity: str) -> None:
-    """Synthetic: NCCL's words for what is not in order are not known, only the matters that it names are."""
-    found = say(f"h:768 NCCL DIAG === NCCL Diagnostics ===\nh:768 NCCL DIAG {line}\n")
-    assert set(found) == {slug} and found[slug].severity == severity and line.split("] ")[1] in found[slug].message
-
-
-def test_diagnostics_that_are_in_order_or_of_a_matter_unknown_say_nothing() -> None:
-    lines = ("[OK]   p2p: verified P2P access in both directions", "[INFO] IOMMU mode: unable to identify", "[SKIP] net bw: one host", "[WARN] moon phase: waning")
-    assert say("".join(f"h:768 NCCL DIAG {line}\n" for line in lines)) == {}
-    # A line that came as far as the status only.
-    assert say("h:768 NCCL DIAG [FAIL]\n" + pair_of_ranks("P2P/CUMEM")) == {}
