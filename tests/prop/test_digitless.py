@@ -15,7 +15,7 @@ from gpudoctor.read.table import any_of, compiled
 
 HINTS = [*dict.fromkeys(hint for how in compiled() for hint in how.format.hints), PROMPT_HINT]
 TELLING = any_of(compiled(), more=(PROMPT_HINT,))
-EXACT, BARE = re.compile(TELLING.exact), re.compile(TELLING.bare)
+EXACT, BARE = re.compile(TELLING.exact, re.A), re.compile(TELLING.bare, re.A)
 
 
 def without(text: str) -> str:
@@ -24,7 +24,7 @@ def without(text: str) -> str:
 
 @pytest.mark.parametrize("hint", HINTS)
 def test_each_hint(hint: str) -> None:
-    bare = re.compile(digitless(hint))
+    bare = re.compile(digitless(hint), re.A)  # as bytes are searched
 
     @settings(max_examples=60, deadline=None)
     @given(st.from_regex(re.compile(hint, re.A), fullmatch=True))
