@@ -21,9 +21,11 @@ _WORDS = ("NVIDIA-SMI", "NVIDIA driver", "NVML", "Driver/library", "device handl
 _NONE_FOUND = "no devices were found"
 # `… for GPU 0000:04:00.0: Unknown Error`, `GPU3: 0000:5F:00.0: GPU is lost.  Reboot …`, `GPU2: Unknown Error`
 _HANDLE = lazy(
-    rf"Unable to determine the device handle for\s+(?:GPU|gpu)\s?(?:(?P<bdf>{PATTERN})|(?P<index>\d{{1,3}})(?::\s*(?P<at>{PATTERN}))?)"
+    rf"Unable to determine the device handle for\s+(?:GPU|gpu)\s?(?:(?P<bdf>{PATTERN})(?![\w.])|(?P<index>\d{{1,3}})(?::\s+(?P<at>{PATTERN}))?(?=:\s)"
+    r"|[\w*]+(?::[\w*]+){1,2}\.[\w*])"  # an address with a part made unreadable: `0000:XX:00.0`
     r":\s*(?P<words>\S.{0,200})"
 )
+_WRAPPED = lazy(r"\. Reboot(?: the(?: system)?)?$")  # the rest of that advice is on the next line
 _INFOROM = lazy(rf"WARNING: infoROM is corrupted at gpu (?P<bdf>{PATTERN})", re.I)
 
 
@@ -49,7 +51,8 @@ def failures(section: Section) -> Iterator[Fact]:
                 said.append(words)
         handle = _HANDLE.search(line.text)
         if handle is not None and not line.cut:
-            words = handle["words"].strip(" `\"*")  # of a quotation
+            words = " ".join(handle["words"].strip(" `\"*").split())  # of a quotation
+            words = _WRAPPED.sub(".", words)
             lost.append(
                 Gpu(
                     index=int(handle["index"]) if handle["index"] else None,

@@ -174,8 +174,12 @@ def test_hostile_depth_and_number() -> None:
             "Unable to determine the device handle for GPU0000:1A:00.0: GPU is lost.  Reboot the system to recover this GPU\n",
             "0000:1a:00.0",
             None,
-            "GPU is lost.  Reboot the system to recover this GPU",
+            "GPU is lost. Reboot the system to recover this GPU",
         ),
+        # The line wraps behind its first word of advice; an address that is masked or mistyped names no GPU by its first digits.
+        ("Unable to determine the device handle for GPU 0000:05:00.0: GPU is lost.  Reboot\n the system to recover\n", "0000:05:00.0", None, "GPU is lost."),
+        ("Unable to determine the device handle for GPU 000:C1:90.0: Unknown Error\n", None, None, "Unknown Error"),
+        ("Unable to determine the device handle for GPU 0000:XX:00.0: Unknown Error\n", None, None, "Unknown Error"),
         ("Unable to determine the device handle for GPU2: Unknown Error\n", None, 2, "Unknown Error"),
         ("1. It says `Unable to determine the device handle for GPU2: Unknown Error`\n", None, 2, "Unknown Error"),
     ],
