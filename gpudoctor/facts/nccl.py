@@ -168,6 +168,12 @@ class NcclComm(Entry):
         """Every rank that the log shows, with its process."""
         return iter(self.seats)
 
+    @property
+    def slowest(self) -> NcclRank | None:
+        """The rank that took longest to start, of those that say how long it took."""
+        timed = (r for r in self.ranks if r.init_seconds is not None)
+        return max(timed, key=lambda r: r.init_seconds or 0.0, default=None)
+
     def by_rank(self) -> dict[int, NcclProc]:
         """The process of every rank that the log shows."""
         return {number: proc for number, proc, _ in self.members()}

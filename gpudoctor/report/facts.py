@@ -154,10 +154,20 @@ def _nccl(comm: NcclComm) -> Json:
         "comm_id": comm.comm_id,
         "truncated": comm.truncated,
         "tuning": _tuning(comm),
+        "init": _init(comm),
     }
     if comm.truncated:
         entry["transports"] = [{"a": None, "b": None, "via": via, "pairs": n} for via, n in sorted(comm.counts.items())]
     return entry
+
+
+def _init(comm: NcclComm) -> Json | None:
+    """What the rank that took longest says of its start (`Init timings`, 2.22 and later)."""
+    rank = comm.slowest
+    if rank is None:
+        return None
+    parts = [{"name": name, "seconds": seconds} for name, seconds in rank.init_parts]
+    return {"slowest_rank": rank.rank, "seconds": rank.init_seconds, "parts": parts}
 
 
 def _tuning(comm: NcclComm) -> list[Json] | None:

@@ -68,6 +68,7 @@ def _entry(version: str | None, nranks: int | None, lines: list[str], failure: s
         "comm_id": None,
         "truncated": False,
         "tuning": None,
+        "init": None,
     }
 
 

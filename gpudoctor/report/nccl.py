@@ -11,6 +11,7 @@ from gpudoctor.report.layout import Style, counted, hanging, spans
 
 _COLUMN = 13
 _SHOWN = 8  # communicators; the rest are counted
+_SLOW_INIT = 1.0  # s; below that nobody waits for it
 _ALIKE = 3  # communicators of one shape are one line
 OLDEST = (2, 4)  # releases before it print too little to judge
 
@@ -27,7 +28,7 @@ def view(store: FactStore, style: Style) -> list[str]:
         if number == _SHOWN:
             lines.append(f"{'':<{_COLUMN}}and {counted(sum(map(len, list(groups.values())[number:])), 'communicator')} more (--format json)")
             break
-        lines += _comm(same[0], len(same), style)
+        lines += _comm(same, style)
     if nccl is not None and nccl.diagnostics:
         lines += hanging(f"{'' if lines else 'NCCL':<{_COLUMN}}", " " * _COLUMN, _diagnostics(nccl), style)
     warned = (m for m in (nccl.messages if nccl is not None else ()) if m.family == "unknown" and m.level in ("WARN", "ATTN"))
@@ -59,8 +60,10 @@ def _shape(comm: NcclComm) -> tuple[object, ...]:
     return (comm.version, comm.nranks, comm.nnodes, comm.channels, _transports(comm), comm.failure, _state(comm))
 
 
-def _comm(comm: NcclComm, times: int, style: Style) -> list[str]:
-    head = f"{times} x " if times > 1 else ""
+def _comm(same: list[NcclComm], style: Style) -> list[str]:
+    """Communicators that read alike."""
+    comm = same[0]
+    head = f"{len(same)} x " if len(same) > 1 else ""
     version = f"NCCL {comm.version}" if comm.version else "version unknown"
     if comm.version and tuple(int(p) for p in comm.version.split(".")[:2]) < OLDEST:
         version += " (too old: it prints too little to judge, and no present GPU is made for it)"
@@ -70,7 +73,7 @@ def _comm(comm: NcclComm, times: int, style: Style) -> list[str]:
     words = [f"{head}{size}{nodes}", version, f"network {network}" if network else "", _channels(comm)]
     text = ", ".join(w for w in words if w)
     lines = hanging(f"{'NCCL':<{_COLUMN}}", " " * _COLUMN, text, style)
-    for part in (_transports(comm), _expected(comm), _nics(comm), _state(comm)):
+    for part in (_transports(comm), _expected(comm), _nics(comm), _init(same), _state(comm)):
         if part:
             lines += hanging(" " * _COLUMN, " " * _COLUMN, part, style)
     return lines
@@ -130,6 +133,16 @@ def _nics(comm: NcclComm) -> str:
     net = sum(t.via.startswith("NET/") for t in comm.transports)
     use = f", GPUDirect RDMA on {direct} of {net} connections" if net else ""
     return f"adapters {', '.join(nics[:4])}{f' and {len(nics) - 4} more' if len(nics) > 4 else ''}{use}"
+
+
+def _init(same: list[NcclComm]) -> str:
+    """How long the slowest rank took to start and what with, where that is worth reading."""
+    slowest = max((c.slowest for c in same if c.slowest is not None), key=lambda r: r.init_seconds or 0.0, default=None)
+    if slowest is None or slowest.init_seconds is None or slowest.init_seconds <= _SLOW_INIT:
+        return ""
+    large = sorted((p for p in slowest.init_parts if p[1] >= slowest.init_seconds / 4), key=lambda p: -p[1])
+    with_ = f", {' and '.join(f'{seconds:g} s of it {name}' for name, seconds in large[:2])}" if large else ""
+    return f"init took {slowest.init_seconds:g} s on rank {slowest.rank}, the slowest{with_}"
 
 
 def _state(comm: NcclComm) -> str:

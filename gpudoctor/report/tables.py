@@ -35,7 +35,7 @@ def render(report: Report) -> str:
             parts.append(f"{title}: none")
             continue
         tuning = [row for entry in entries for row in entry.get("tuning") or ()] if family == "nccl" else []
-        shown = {title: [{k: v for k, v in _flat(entry).items() if k != "tuning"} for entry in entries]}
+        shown = {title: [_flat(_row(entry)) for entry in entries]}
         if tuning:
             shown[_TUNING] = tuning
         for name, rows in shown.items():
@@ -45,6 +45,14 @@ def render(report: Report) -> str:
     for missing in report.missing:
         parts.append("\n".join(hanging("Not read: ", "  ", f"{missing.fact}: {missing.reason}", _STYLE)))
     return "\n\n".join("\n".join(_STYLE.plain(line) for line in part.split("\n")) for part in parts) + "\n"
+
+
+def _row(entry: dict[str, Any]) -> dict[str, Any]:
+    """Without what is a table of its own, or too long for a column."""
+    row = {k: v for k, v in entry.items() if k not in ("tuning", "init")}
+    if entry.get("init"):
+        row["init_seconds"] = entry["init"]["seconds"]
+    return row
 
 
 def _flat(entry: dict[str, Any]) -> dict[str, Any]:
