@@ -28,7 +28,8 @@ class _Far(NamedTuple):
     takes: NicPath
     near: NicPath
     listed: bool  # does NCCL know the nearer one at all?
-    via: str | None
+    way: str | None  # a connection of it, in the log's words
+    source: str  # the log
     proc: NcclProc
 
 
@@ -61,13 +62,13 @@ def _of_rank(number: int, rank: NcclRank, proc: NcclProc, nics: Nics, home: Fact
     near = min((reach[n] for n in able), key=_far, default=None)
     if near is None:
         return None
-    vias = [via for names_ in rank.transports.values() for via in names_ if via.startswith("NET/")]
+    vias = {via: pair for pair, ways in rank.transports.items() for via in ways if via.startswith("NET/")}
     used: dict[str, str | None] = {}
-    for via in vias:
+    for via, (a, b) in vias.items():
         at = _VIA.match(via)
         if at is None or int(at[1]) >= len(listed):
             return None
-        used.update({part: via for part in listed[int(at[1])] if part is not None})
+        used.update({part: f"ranks {a}-{b} via {via}" for part in listed[int(at[1])] if part is not None})
     if not used and nics.states_read:
         # No connection is in the log; an adapter that NCCL does not list it cannot use.
         used = {part: None for parts in listed for part in parts if part is not None}
@@ -83,7 +84,7 @@ def _of_rank(number: int, rank: NcclRank, proc: NcclProc, nics: Nics, home: Fact
         return None
     if is_listed and near.nic not in known:
         near = reach[min(choices.intersection(n for parts in listed for n in parts if n))]
-    return _Far(number, index, takes, near, is_listed, used[takes.nic], proc)
+    return _Far(number, index, takes, near, is_listed, used[takes.nic], rank.at("transports").source, proc)
 
 
 def _far(path: NicPath) -> int:
@@ -116,19 +117,23 @@ def _finding(group: list[_Far], nccl: Nccl, nics: Nics, home: FactView) -> Findi
     hca = first.proc.env.get("NCCL_IB_HCA")
     if not first.listed:
         setting = f" (NCCL_IB_HCA={hca})" if hca is not None else ""
-        what = f"NCCL leaves out the adapter nearest to the GPU of {who}{setting}: {near} is at {first.near.path} of GPU{first.gpu}, and of those it uses the nearest, {takes}, is {first.takes.path} away."
+        what = (
+            f"NCCL leaves out the adapter nearest to the GPU of {who}{setting}: GPU{first.gpu} has {near} at {first.near.path}, and of those "
+            f"it uses the nearest, {takes}, is {first.takes.path} away."
+        )
     elif len(group) == 1:
-        what = f"R{who[1:]} reaches other hosts over {takes} ({first.takes.path}) although {near} is at {first.near.path} of its GPU{first.gpu}."
+        what = f"R{who[1:]} reaches other hosts over {takes} ({first.takes.path}) although its GPU{first.gpu} has {near} at {first.near.path}."
     else:
         what = (
             f"R{who[1:]} reach other hosts over far adapters although near ones are there: rank {first.rank} over {takes} ({first.takes.path}), "
-            f"with {near} at {first.near.path} of its GPU{first.gpu}."
+            f"whose GPU{first.gpu} has {near} at {first.near.path}."
         )
     evidence: list[Evidence] = [first.near.at("path"), first.takes.at("path")]
-    if first.via is not None:
-        evidence.append(nccl.seen.get(re.sub(r"^(NET/[^/]+)/\d+", r"\1", first.via)) or first.proc.at("ranks"))
-    spot = nccl.seen.get("nics") or first.proc.at("nics")
-    evidence.append(Evidence(spot.source, spot.where, f"NET/IB : Using {', '.join(first.proc.nics[:8])}"))
+    if first.way is not None:
+        evidence.append(Evidence(first.source, f"connections of rank {first.rank}", first.way))
+    seen = nccl.seen.get("nics") if len({p.nics for p in nccl.procs if p.nics}) == 1 else None
+    where = (seen.source, seen.where) if seen is not None else (first.source, f"the process of rank {first.rank}")
+    evidence.append(Evidence(*where, f"NET/IB : Using {', '.join(first.proc.nics[:8])}"))
     if hca is not None and ("NCCL_IB_HCA", hca) in nccl.settings:
         evidence.append(nccl.settings["NCCL_IB_HCA", hca])
     steps = [
@@ -139,7 +144,7 @@ def _finding(group: list[_Far], nccl: Nccl, nics: Nics, home: FactView) -> Findi
         steps = [Step("Let NCCL choose among all adapters of the job's network", "unset NCCL_IB_HCA", "reversible", f"NCCL_DEBUG=INFO then lists {near} after `NET/IB : Using`")]
     return Finding(
         NIC_FAR.slug, WARNING, "host" if len(group) > 1 else f"rank:{first.rank}", what, tuple(dict.fromkeys(evidence)), LIKELY,
-        "traffic between hosts crosses the CPU, and NCCL copies it through host memory", tuple(steps),
+        "traffic between hosts crosses the CPU" + (", and NCCL copies it through host memory" if "GDRDMA" not in (first.way or "") else ""), tuple(steps),
     )  # fmt: skip
 
 

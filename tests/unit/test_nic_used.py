@@ -55,9 +55,9 @@ def test_each_takes_its_own() -> None:
 def test_a_rank_that_takes_a_far_one_although_a_near_one_is_there() -> None:
     (finding,) = far(matrix(EACH_ITS_OWN), log({**OWN, 2: 0}))
     assert (finding.subject, finding.severity) == ("rank:2", "warning")
-    assert finding.message == "Rank 2 reaches other hosts over mlx5_0 (SYS) although mlx5_2 is at PIX of its GPU2."
+    assert finding.message == "Rank 2 reaches other hosts over mlx5_0 (SYS) although its GPU2 has mlx5_2 at PIX."
     said = " ".join(f"{e.source} {e.value}" for e in finding.evidence)
-    assert "f0.txt" in said and "f1.txt" in said and "NET/IB : Using mlx5_0:1/IB" in said and "via NET/IB" in said
+    assert "f0.txt" in said and "f1.txt" in said and "NET/IB : Using mlx5_0:1/IB" in said and "f1.txt ranks 2-6 via NET/IB/0/GDRDMA" in said
 
 
 def test_several_ranks_are_told_once() -> None:
