@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpudoctor.read.digitless import digitless
@@ -26,7 +26,7 @@ def without(text: str) -> str:
 def test_each_hint(hint: str) -> None:
     bare = re.compile(digitless(hint), re.A)  # as bytes are searched
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])  # what must follow is drawn blindly
     @given(st.from_regex(re.compile(hint, re.A), fullmatch=True))
     def found(text: str) -> None:
         assert bare.search(without(text)) is not None
@@ -34,7 +34,7 @@ def test_each_hint(hint: str) -> None:
     found()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.text("abc \t-", max_size=8), st.one_of(*(st.from_regex(re.compile(h, re.A), fullmatch=True) for h in HINTS)), st.text("12 xyz:", max_size=8))
 def test_all_of_them_at_once(before: str, text: str, after: str) -> None:
     line = before + text + after
