@@ -10,7 +10,10 @@ from gpudoctor.facts.nccl import Nccl, NcclMessage
 from gpudoctor.nccl_messages import classify
 from gpudoctor.read.section import Section
 
-_RANK = re.compile(r"^\s*\[(?:rank|Rank ?)(\d+)\]")
+# torchrun and PyTorch itself, then vLLM: a worker named by its tensor-parallel rank alone has no other.
+_RANK = re.compile(
+    r"^.{0,120}?(?:\[(?:rank|Rank ?)(?P<own>\d{1,7})\]|\([^()]{0,60}?(?:\brank=(?P<all>\d{1,7})|(?:Worker_|Worker )TP(?P<tp>\d{1,7}))(?= )[^()]{0,60}\bpid=\d)"
+)
 
 
 def parse(section: Section) -> Iterator[Fact | Loss]:
@@ -22,9 +25,10 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         if known is None:
             continue
         family, fields = known
-        rank = _RANK.match(line.text)
+        told = _RANK.match(line.text)
+        rank = told["own"] or told["all"] or told["tp"] if told is not None else None
         found.setdefault(
-            (family.id, rank[1] if rank else ""),
+            (family.id, rank or ""),
             NcclMessage(
                 family=family.id,
                 slug=family.slug,
@@ -33,7 +37,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
                 source=section.source,
                 line=line.number,
                 level="TEXT",
-                rank=int(rank[1]) if rank else None,
+                rank=int(rank) if rank else None,
                 fields=fields,
                 origin={"*": section.at(line)},
             ),

@@ -47,7 +47,7 @@ _TAG = lazy(
     re.I,
 )
 _ENTITY = lazy(r"&(lt|gt|amp|quot|nbsp|#39|#x27);")
-_SPENT = lazy(r"\[(?:[0147]|[39]\d)?m")
+_SPENT = lazy(r"\[(?:(?:[0147]|[39]\d)m|m(?![a-z]))")  # `[multiproc_executor.py:527]` is a file's name
 _MEANT = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "nbsp": " ", "#39": "'", "#x27": "'"}
 
 

@@ -77,7 +77,7 @@ LOGS: tuple[Format, ...] = (
             "shared memory segment", "NVLink SHARP", "Fabric Manager or NVSwitches", "peer access is not supported", "Mismatched NCCL version",
             "Got completion ", "ncclUnhandledCudaError", "ncclRemoteError", "unhandled cuda error", "system not yet initialized", "Cuda failure ",
             "onnection closed by remote peer", "socketStartConnect", "socketPollConnect", "socketProgress", "Net : Connect to ", "Call to ibv_", "Call to connect failed", "uncorrectable NVLink error",
-            "uncorrectable ECC error", " of node ", "Failed, NCCL error", " : invalid root ",
+            "uncorrectable ECC error", "Error: CUDA error: ", "Error: CUDA out of memory", "Error: Allocation on device", " of node ", "Failed, NCCL error", " : invalid root ",
             "Invalid rank requested", "client socket has timed out", "client socket has failed to connect to any",
             "ncclSystemError", "ncclInternalError", "No CUDA GPUs are available", "no kernel image is available", "ncclInvalidUsage",
             "NCCL error", "NCCL operation", "unhandled system error", "essage truncated", "collective mismatch", "Mismatched collective",
@@ -87,6 +87,7 @@ LOGS: tuple[Format, ...] = (
         r"|NVLink SHARP|Fabric Manager or NVSwitches|peer access is not supported|Mismatched NCCL version|Got completion |ncclUnhandledCudaError"
         r"|ncclRemoteError|unhandled cuda error|system not yet initialized|Cuda failure |onnection closed by remote peer|socketStartConnect|socketPollConnect"
         r"|socketProgress|Net : Connect to |Call to (?:ibv_|connect failed ?:)|ncclSystemError|CUDA error: uncorrectable (?:NVLink|ECC) error"
+        r"|^(?!.*(?:WARN|[Rr]etr[yi]|[Cc]aught|[Ii]gnor|[Ss]kip)).*(?:(?:RuntimeError|AcceleratorError): CUDA error: \w|(?:OutOfMemoryError|RuntimeError): CUDA out of memory|OutOfMemoryError: Allocation on device)"
         r"|Attribute \w+ of node \w+ not found|Failed, NCCL error|\w : invalid root \d|Invalid rank requested : \d"
         r"|client socket has (?:timed out after \d|failed to connect to any network address)"
         r"|ncclInternalError|No CUDA GPUs are available|no kernel image is available|ncclInvalidUsage|unhandled system error|NCCL error(?: in|: )"

@@ -217,8 +217,8 @@ _PLAIN = lazy(
 )
 _PLAIN_FIRST = frozenset(" >[(0123456789")
 # Prefixes that can also be content (`0: `, `node07: `): taken off only where what follows begins a known output.
-# (`Card: 01:00.0 VGA …` of a script is no host.)
-_LABEL = lazy(r"^ {0,3}(?P<label>\d{1,5}|(?!(?i:card|gpu|device|slot|bus|bdf|pci|address|port):)[A-Za-z][\w.-]{0,62}):(?:[ \t]|$)")
+# (`Card: 01:00.0 VGA …` of a script is no host, nor is the name of an exception.)
+_LABEL = lazy(r"^ {0,3}(?P<label>\d{1,5}|(?!(?i:card|gpu|device|slot|bus|bdf|pci|address|port):)[A-Za-z][\w.-]{0,62}(?<!Error)(?<!Exception)):(?:[ \t]|$)")
 
 
 def strip_prefixes(text: str) -> str:

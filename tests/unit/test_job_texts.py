@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpudoctor.report.layout import Style
 from gpudoctor.report.nccl import view
 from tests.unit.test_homes import found, report
@@ -121,3 +123,33 @@ def test_a_rendezvous_that_cannot_be_reached() -> None:
     # One address of several, then the next one answers.
     retry = "[W socket.cpp:697] [c10d] The client socket has failed to connect to [localhost]:29500 (errno: 99 - Cannot assign requested address).\n"
     assert not report(retry).diagnoses
+
+
+LOST = "[rank{0}]: torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1900, remote process exited or there was a network error, NCCL version 2.21.5\n[rank{0}]: Last error:\n[rank{0}]: Connection closed by remote peer node1<4711>\n"
+
+
+@pytest.mark.parametrize("prefix", ["[rank3]: ", "(VllmWorker rank=3 pid=812) ERROR 06-19 07:06:13 [multiproc_executor.py:527] ", "(Worker_TP3 pid=812) "])
+def test_whose_words_a_framework_repeats(prefix: str) -> None:
+    """The launcher's or vLLM's mark says which rank it is, and the evidence is the line as it stands."""
+    told = report(f"{prefix}Last error:\n{prefix}Cuda failure 2 'out of memory'\n")
+    (finding,) = found(told, "cuda-error").values()
+    assert finding.subject == "rank:3" and finding.message.startswith("Rank 3 failed")
+    assert finding.evidence[0].value == f"{prefix}Cuda failure 2 'out of memory'"
+
+
+def test_a_worker_of_several_groups_or_of_none_is_no_rank() -> None:
+    for prefix in ("(Worker_DP1_TP3 pid=812) ", "(RayWorkerWrapper pid=812, ip=10.0.0.2) ", "worker-3: "):
+        (finding,) = found(report(f"{prefix}Cuda failure 2 'out of memory'\n"), "cuda-error").values()
+        assert finding.subject == "host"
+
+
+@pytest.mark.parametrize("raised", ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB.", "RuntimeError: CUDA error: device-side assert triggered"])
+def test_the_exception_of_one_rank_is_the_root_where_others_lost_it(raised: str) -> None:
+    told = report(LOST.format(0) + LOST.format(1) + f"[rank7]: {raised}\n")
+    (finding,) = found(told, "cuda-error").values()
+    assert finding.subject == "rank:7" and not found(told, "peer-died")
+
+
+def test_an_exception_that_the_program_caught_is_none() -> None:
+    told = report(LOST.format(0) + "WARNING:root:OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB, retrying with batch size 8\n")
+    assert found(told, "peer-died") and not found(told, "cuda-error")
