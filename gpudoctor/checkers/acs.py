@@ -10,12 +10,13 @@ from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.gpu_links import gpu_links, hidden, no_gpu
 from gpudoctor.checkers.isolation import leave_on, passes_devices_on
 from gpudoctor.checkers.traffic import can_peer
+from gpudoctor.facts.bandwidth import PeerCopies, PeerCopy
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Modules, Platform
 from gpudoctor.facts.topology import Pairs
-from gpudoctor.model import CERTAIN, LIKELY, NOTE, POSSIBLE, WARNING, CannotTell, Cause, Evidence, Finding, Step
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, POSSIBLE, WARNING, CannotTell, Cause, Evidence, Finding, Step
 
 REDIRECTS = ("ReqRedir", "CmpltRedir")
 FULL_LISTING = "sudo lspci -vv -D > lspci.txt; gpudoctor check --live --from lspci.txt"
@@ -38,7 +39,7 @@ class AcsRedirect(BaseChecker):
 
     name: ClassVar[str] = "acs"
     needs = (PciTree,)
-    wants = (Gpus, PciTree, Pairs, Platform, Modules)
+    wants = (Gpus, PciTree, Pairs, Platform, Modules, PeerCopies)
     causes = (ACS,)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
@@ -53,8 +54,11 @@ class AcsRedirect(BaseChecker):
                 ports[bridge.bdf] = bridge
                 through.setdefault(bridge.bdf, []).append(path)
         redirecting = {bdf: d for bdf, d in ports.items() if redirects(d)}
+        losses = measured_loss(facts) if redirecting else {}
         for bdf, port in redirecting.items():
-            yield _finding(port, through[bdf], list(redirecting), guests)
+            lossy = [losses[p.ends] for p in through[bdf] if p.ends in losses]
+            worst = min(lossy, key=lambda c: c.on_gbs or 0, default=None)
+            yield _finding(port, through[bdf], list(redirecting), guests, worst)
         unread = [d for d in ports.values() if d.acs is None]
         if unread:
             yield CannotTell("acs", f"{_why_unread(unread)} ({_list([str(d.bdf) for d in unread])}): {FULL_LISTING}")
@@ -66,6 +70,15 @@ class AcsRedirect(BaseChecker):
         for link in links:
             if not link.above:
                 yield CannotTell("acs", f"the bridges above it are not in the input: {FULL_LISTING}", link.subject)
+
+
+def measured_loss(facts: FactView) -> dict[frozenset[str | None], PeerCopy]:
+    """Pairs whose peer copies over PCIe were measured and are far too slow."""
+    if facts.get(PeerCopies) is None:
+        return {}
+    from gpudoctor.checkers.peer_copies import lost
+
+    return lost(facts)
 
 
 def redirects(device: PciDevice) -> bool:
@@ -94,23 +107,30 @@ def _list(names: list[str], most: int = 6) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _finding(port: PciDevice, paths: list[PeerPath], all_ports: list[str | None], guests: Evidence | None) -> Finding:
-    used = any(p.direct for p in paths)
+def _finding(
+    port: PciDevice, paths: list[PeerPath], all_ports: list[str | None], guests: Evidence | None, loss: PeerCopy | None
+) -> Finding:
+    used = loss is not None or any(p.direct for p in paths)
     unused = all(p.direct is False for p in paths)
     set_bits = [bit for bit in REDIRECTS if port.acs is not None and port.acs.get(bit)]
     use = (
         "" if used else " They do not use peer to peer over PCIe, so nothing is lost now."
         if unused else " Whether they use peer to peer over PCIe is not in the input."
     )  # fmt: skip
+    cost = "peer traffic passes the switch's uplink twice instead of not at all" if used else None
+    if loss is not None:
+        from gpudoctor.checkers.peer_copies import said
+
+        cost = f"{cost}; {said(loss)}"
     return Finding(
         "acs",
-        WARNING if used else NOTE,
+        ERROR if loss is not None else WARNING if used else NOTE,
         f"pci:{port.bdf}",
         f"The switch port {port.bdf} sends peer-to-peer traffic up to the processor ({' and '.join(set_bits)} on). It lies "
         f"between {_list([p.who for p in paths], 4)}.{use}",
-        (port.at("acs"), *((guests,) if guests else ())),
+        (port.at("acs"), *((loss.at("on_gbs"),) if loss is not None else ()), *((guests,) if guests else ())),
         CERTAIN if used or unused else LIKELY,
-        "peer traffic passes the switch's uplink twice instead of not at all" if used else None,
+        cost,
         leave_on("ACS") if guests else _steps([str(b) for b in all_ports]),
     )
 

@@ -19,6 +19,7 @@ class PeerPath(Record):
     who: str
     bridges: tuple[PciDevice, ...]
     direct: bool | None
+    ends: frozenset[str | None]  # their addresses
 
 
 def is_root(device: PciDevice) -> bool:
@@ -41,14 +42,16 @@ def peer_paths(links: list[GpuLink], tree: PciTree, gpus: Gpus | None, pairs: Pa
         for at, one in enumerate(near):
             for other in near[at + 1 :]:
                 bridges = _turn(above[one.subject], above[other.subject])
-                out.append(PeerPath(f"{_short(one)} and {_short(other)}", bridges, _direct(one, other, gpus, pairs)))
+                who, ends = f"{_short(one)} and {_short(other)}", frozenset((one.gpu.bdf, other.gpu.bdf))
+                out.append(PeerPath(who, bridges, _direct(one, other, gpus, pairs), ends))
     for nic in tree if trees else ():
         if nic.is_nic and _rdma(nic):
             way = _switches(tree.ancestors(nic.bdf))
             for one in trees.get(way[-1].bdf, ()) if way else ():
                 # GPUDirect RDMA is what a NIC below a GPU's switch is for, but the input does not prove its use.
                 bridges = _turn(above[one.subject], way)
-                out.append(PeerPath(f"{_short(one)} and the NIC {nic.bdf}", bridges, can_peer(one.gpu)))
+                who, ends = f"{_short(one)} and the NIC {nic.bdf}", frozenset((one.gpu.bdf, nic.bdf))
+                out.append(PeerPath(who, bridges, can_peer(one.gpu), ends))
     return out
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from gpudoctor.checkers.acs import measured_loss
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.gpu_links import gpu_links
 from gpudoctor.checkers.isolation import leave_on, passes_devices_on
 from gpudoctor.checkers.traffic import can_peer, pcie_peer
+from gpudoctor.facts.bandwidth import PeerCopies
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Cpu, Iommu, Modules, Platform
 from gpudoctor.facts.topology import Nics, Pairs
-from gpudoctor.model import CERTAIN, LIKELY, NOTE, POSSIBLE, WARNING, CannotTell, Cause, Evidence, Finding, Step
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, POSSIBLE, WARNING, CannotTell, Cause, Evidence, Finding, Step
 
 IOMMU = Cause(
     "GD219", "iommu", "The IOMMU translates the GPUs' traffic",
@@ -34,7 +36,7 @@ class IommuTranslating(BaseChecker):
 
     name: ClassVar[str] = "iommu"
     any_of = (Iommu, PciTree, KernelLog)
-    wants = (Gpus, PciTree, Pairs, Nics, Cpu, Platform, Modules, Iommu, KernelLog)
+    wants = (Gpus, PciTree, Pairs, Nics, Cpu, Platform, Modules, Iommu, KernelLog, PeerCopies)
     causes = (IOMMU,)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
@@ -106,19 +108,27 @@ def _peers(facts: FactView) -> tuple[bool | None, str]:
 
 def _finding(facts: FactView, evidence: Evidence) -> Finding:
     used, who = _peers(facts)
+    loss = min(measured_loss(facts).values(), key=lambda c: c.on_gbs or 0, default=None)
+    if loss is not None and not used:
+        used, who = True, "GPUs that peer over PCIe"
     guests = passes_devices_on(facts)
     use = f"This is in the way of {who}." if used else (
         "Whether GPUs here peer over PCIe is not in the input." if used is None
         else "Nothing here peers over PCIe, so nothing is lost now."
     )  # fmt: skip
+    cost = "peer traffic takes the way through the processor; on some boards it hangs" if used else None
+    if loss is not None:
+        from gpudoctor.checkers.peer_copies import said
+
+        cost = f"{cost}; {said(loss)}"
     return Finding(
         "iommu",
-        WARNING if used else NOTE,
+        ERROR if loss is not None else WARNING if used else NOTE,
         "host",
         f"The IOMMU translates every address the GPUs use. {use}",
-        (evidence, *((guests,) if guests else ())),
+        (evidence, *((loss.at("on_gbs"),) if loss is not None else ()), *((guests,) if guests else ())),
         POSSIBLE if used is None else CERTAIN,
-        "peer traffic takes the way through the processor; on some boards it hangs" if used else None,
+        cost,
         leave_on("the IOMMU") if guests else _steps(facts),
     )
 

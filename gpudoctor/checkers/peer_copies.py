@@ -122,6 +122,32 @@ def slow_copies(facts: FactView) -> Iterator[Finding | CannotTell]:
             yield from (_finding(found, [found], len(able)) for found in same)
 
 
+def lost(facts: FactView) -> dict[frozenset[str | None], PeerCopy]:
+    """Peer copies over PCIe that lose most of what the way could carry, by the addresses of the two GPUs.
+
+    Far from each other, on some processors, peers lose much with nothing in their way: there only a collapse counts.
+    """
+    out: dict[frozenset[str | None], PeerCopy] = {}
+    for one in seen(facts.get(PeerCopies) or (), facts.get(Gpus), facts.get(Pairs)):
+        on, off = one.copy.on_gbs, one.copy.off_gbs
+        if one.copy.access is False or on is None or one.path == "NVL" or None in (one.copy.a_bdf, one.copy.b_bdf):
+            continue
+        parts = [find(g.device_id if g else None, (g.name if g else None) or n) for g, n in zip(one.gpus, (one.copy.a_name, one.copy.b_name), strict=True)]
+        if one.path is None and any(p is not None and p.required for p in parts):
+            continue  # a board's GPUs: they copy over NVLink
+        collapsed = bool(off) and on / (off or 1) < WIRE_FAIL.value
+        opinions = (_by_host(one), _by_wire(one, facts.get(PciTree))) if one.path in NEAR else ()
+        if collapsed or any(isinstance(o, _Slow) and o.severity == ERROR for o in opinions):
+            out[frozenset((one.copy.a_bdf, one.copy.b_bdf))] = one.copy
+    return out
+
+
+def said(copy: PeerCopy) -> str:
+    """The measured loss, for another finding's cost."""
+    through = f" and {copy.off_gbs:.3g} GB/s through host memory" if copy.off_gbs else ""
+    return f"measured: {copy.on_gbs:.3g} GB/s from GPU to GPU{through}"
+
+
 def _by_host(one: Seen) -> _Slow | bool | None:
     """A copy through host memory takes both GPUs' PCIe links, so these carry at least its rate. None: not known.
 

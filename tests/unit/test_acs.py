@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpudoctor.checkers.acs import AcsRedirect
+from gpudoctor.facts.bandwidth import PeerCopies, PeerCopy
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.topology import Pair, Pairs
 from gpudoctor.model import CannotTell
@@ -29,6 +30,26 @@ def redirected(gpus: int = 2, switches: int = 1, **part: Any) -> Host:
 
 def test_switch_ports_between_peers() -> None:
     assert said(redirected(**L40S)) == {"pci:0000:60:00.0": "warning", "pci:0000:60:01.0": "warning"}
+
+
+def copied(made: Host, on: float) -> Host:
+    """As p2pBandwidthLatencyTest measures it; 20 GB/s through host memory."""
+    copy = PeerCopy(a=0, b=1, a_bdf=made.bdf(0), b_bdf=made.bdf(1), access=True, on_gbs=on, off_gbs=20.0, origin=HERE)
+    return made.add(PeerCopies((copy,)))
+
+
+def test_a_measured_loss_makes_it_an_error() -> None:
+    for on, severity in ((9.0, "error"), (16.0, "warning"), (24.0, "warning")):
+        assert set(said(copied(redirected(**L40S), on)).values()) == {severity}
+    assert set(said(copied(redirected(**L40S), 5.0)).values()) == {"error"}
+    assert set(said(copied(redirected(**SXM).nvlink(), 5.0)).values()) == {"note"}
+    for part, severity in ((SXM, "note"), (L40S, "error"), (GEFORCE, "error")):  # nobody gave the topology: a board has NVLink
+        made = copied(redirected(**part), 5.0)
+        made.pairs = []
+        assert set(said(made).values()) == {severity}
+    assert check(AcsRedirect(), *copied(host(2, 1, **L40S), 5.0).facts()) == []
+    (first, *_) = findings(AcsRedirect(), *copied(redirected(**L40S), 5.0).facts()).values()
+    assert "5 GB/s from GPU to GPU and 20 GB/s through host memory" in (first.cost or "") and len(first.evidence) == 2
 
 
 def test_off_is_in_order() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from gpudoctor.checkers.iommu import IommuTranslating
+from gpudoctor.facts.bandwidth import PeerCopies, PeerCopy
 from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.facts.pci import PciDevice
 from gpudoctor.facts.system import Cpu, CpuEntry, Iommu, IommuEntry, Modules
 from gpudoctor.facts.topology import Nic, Nics
 from gpudoctor.model import CannotTell, Finding
+from gpudoctor.record import replace
 from tests.builders import Host, host
 from tests.support import HERE, check
 
@@ -33,6 +35,21 @@ def test_translation_in_the_way_of_peers() -> None:
     for kind in ("DMA", "DMA-FQ"):
         found = only(typed(host(**L40S), kind))
         assert (found.severity, found.confidence, found.subject) == ("warning", "certain", "host")
+
+
+def test_a_measured_loss_makes_it_an_error() -> None:
+    """Copies of p2pBandwidthLatencyTest: 20 GB/s through host memory."""
+
+    def measured(made: Host, on: float, path: str | None) -> Host:
+        made.pairs = [replace(p, path=path) for p in made.pairs if path]
+        copy = PeerCopy(a=0, b=1, a_bdf=made.bdf(0), b_bdf=made.bdf(1), access=True, on_gbs=on, off_gbs=20.0, origin=HERE)
+        return typed(made, "DMA").add(PeerCopies((copy,)))
+
+    for path, on, severity in (("PIX", 9.0, "error"), ("SYS", 9.0, "warning"), ("SYS", 2.0, "error"), (None, 2.0, "error"), ("NVL", 2.0, "note")):
+        assert only(measured(host(**L40S), on, path)).severity == severity
+    assert only(measured(host(**SXM), 2.0, None)).severity == "note"
+    found = only(measured(host(**L40S), 2.0, "SYS"))
+    assert "2 GB/s from GPU to GPU and 20 GB/s through host memory" in (found.cost or "")
 
 
 def test_identity_is_in_order_whatever_other_groups_do() -> None:
