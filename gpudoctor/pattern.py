@@ -7,18 +7,18 @@ For expressions that every run uses, `re.compile` says the same and is plainer.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, AnyStr
 
 if TYPE_CHECKING:
 
-    def lazy(pattern: str, flags: int = 0) -> re.Pattern[str]: ...
+    def lazy(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]: ...
 
 else:
 
     class lazy:
         """Stands for `re.compile(pattern, flags)`: has all its methods."""
 
-        def __init__(self, pattern: str, flags: int = 0) -> None:
+        def __init__(self, pattern: AnyStr, flags: int = 0) -> None:
             self._given = (pattern, flags)
 
         def __getattr__(self, name: str) -> Any:

@@ -133,7 +133,7 @@ class Cutter:
             end = find(b"\n", at)
             head, tail = text[start:at], text[at + _LEVEL : end]
             if tail[:5] not in SILENT:
-                if look_for_broken and find(b"\n", end + 1, end + 1 + _MAX_SHORT) >= 0 and b" via " in tail:
+                if look_for_broken and b" via " in tail and find(b"\n", end + 1, end + 1 + _MAX_SHORT) >= 0:
                     return None
                 told = known(head)
                 if told is None or tail[NUMBERED:] not in told:

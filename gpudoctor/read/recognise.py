@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gpudoctor.read.block import Block
+from gpudoctor.pattern import lazy
 from gpudoctor.read.dress import Shape, pieces, undress, without_markup
 from gpudoctor.read.nccl_cut import before_nccl, is_nccl
 from gpudoctor.read.prompts import PROMPT_HINT, Prompts
@@ -57,7 +58,7 @@ class Recogniser(Passing):
         self._prompts = Prompts(host)
         self._formats = compiled()
         telling = _telling()
-        self._telling = re.compile(telling.exact)
+        self._telling = lazy(telling.exact)
         self._open: dict[str | None, Block] = {}
         self._scattered: dict[tuple[str, str | None], Block] = {}
         self._shape: Shape | None = None  # what the open block's lines wear

@@ -17,6 +17,7 @@ from gpudoctor.read.nccl_cut import INFO, MARK, is_own
 
 _SHAPES = 20_000  # remembered at most; then all are forgotten
 _TOO_NEW = 8  # one line in so many is of a new shape: a text that does not repeat itself, so it is searched as it is
+FIRST = 1 << 17  # bytes that are searched as they are: less than it costs to make what tells shapes apart
 _PAUSE = 32  # chunks, after which it is tried again
 _DIGITS = b"0123456789"
 _EQUAL = [bytes.maketrans(_DIGITS, b"%d" % digit * 10) for digit in range(10)]
@@ -40,10 +41,12 @@ class Shapes:
         self._dull: set[bytes] = set()  # without digits
         self._dull_numbered: set[bytes] = set()  # with every digit 0
         self._pause = 0
+        self._begun = 0  # bytes
 
     def look(self, text: bytes) -> Looked:
-        if self._pause:
-            self._pause -= 1
+        if self._pause or self._begun < FIRST:
+            self._pause = max(0, self._pause - 1)
+            self._begun += len(text)
             return Looked(text.count(b"\n"), self._searched(text), text.count(MARK) > text.count(INFO))
         shapes = text.translate(None, _DIGITS).split(b"\n")
         lines = len(shapes) - 1

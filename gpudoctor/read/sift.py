@@ -6,9 +6,9 @@ remembers of the chunks before only spares it from saying the same again.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
+from gpudoctor.pattern import lazy
 from gpudoctor.read.nccl_cut import Cut, Cutter, cuts_of, other_cuts, spans, uncoloured
 from gpudoctor.read.shapes import Looked, Shapes
 from gpudoctor.read.table import Telling
@@ -23,8 +23,8 @@ class Sifted(NamedTuple):
 
 class Sieve:
     def __init__(self, telling: Telling) -> None:
-        self._telling = re.compile(telling.exact.encode())
-        self._shapes = Shapes(self._telling, re.compile(telling.bare.encode()))
+        self._telling = lazy(telling.exact.encode())
+        self._shapes = Shapes(self._telling, lazy(telling.bare.encode()))
         self._cutter = Cutter()
 
     def sift(self, chunk: bytes) -> Sifted:

@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from gpudoctor.pattern import lazy
 from gpudoctor.read.digitless import digitless
 from gpudoctor.read.formats import OUTPUTS, Format
 from gpudoctor.read.log_formats import LOGS
@@ -24,12 +25,12 @@ class Compiled(NamedTuple):
 
 @lru_cache(maxsize=1)
 def compiled() -> tuple[Compiled, ...]:
-    """The table with its expressions compiled. Not at import: reading a snapshot needs none of them."""
+    """The table with its expressions, each compiled where it is first asked: a job's log needs few, a snapshot none."""
 
     def build(pattern: str | None) -> re.Pattern[str] | None:
-        return re.compile(pattern) if pattern else None
+        return lazy(pattern) if pattern else None
 
-    return tuple(Compiled(f, re.compile(f.starts), build(f.belongs), build(f.first), build(f.until)) for f in FORMATS)
+    return tuple(Compiled(f, lazy(f.starts), build(f.belongs), build(f.first), build(f.until)) for f in FORMATS)
 
 
 # Characters from common to rare in logs and prose; those not listed are the rarest.

@@ -71,6 +71,11 @@ def test_what_is_not_understood_is_refused(strange: str) -> None:
         digitless(strange)
 
 
+@pytest.fixture(autouse=True)
+def from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpudoctor.read.shapes.FIRST", 0)
+
+
 def shapes() -> Shapes:
     return Shapes(re.compile(TELLING.exact.encode()), re.compile(TELLING.bare.encode()))
 

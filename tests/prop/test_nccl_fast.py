@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudoctor.parsers.nccl_log import parse
+from gpudoctor.read import shapes
 from gpudoctor.read.recognise import Recogniser
 from gpudoctor.read.section import Section
 from gpudoctor.read.text import lines_of
@@ -84,17 +86,20 @@ def slow(text: bytes) -> list[str]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(blocks, lines, st.sampled_from(["\n", "\r\n"]), st.integers(1, 6000))
-def test_fast_as_slow(runs: list[tuple[int, int, str]], mixed: list[tuple[str, str]], end: str, size: int) -> None:
+@given(blocks, lines, st.sampled_from(["\n", "\r\n"]), st.integers(1, 6000), st.sampled_from([0, 0, 0, 3000, shapes.FIRST]))
+def test_fast_as_slow(runs: list[tuple[int, int, str]], mixed: list[tuple[str, str]], end: str, size: int, first: int) -> None:
     text = "".join(f"{prefix}{line}{end}" for at, length, prefix in runs for line in OF_NCCL[at : at + length])
     text += "".join(f"{prefix}{line}{end}" for prefix, line in mixed)
     raw = text.encode()
-    assert fast(cut(raw, size)) == slow(raw)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shapes, "FIRST", first)
+        assert fast(cut(raw, size)) == slow(raw)
 
 
-def test_fast_as_slow_cut_at_every_place() -> None:
+def test_fast_as_slow_cut_at_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two chunks, wherever the border is."""
     raw = "\n".join([*OF_NCCL[:24], *OF_OTHERS, *OF_NCCL[-14:], ""]).encode()
     wanted = slow(raw)
+    monkeypatch.setattr(shapes, "FIRST", 0)
     for at in range(0, len(raw), 29):
         assert fast(iter([raw[:at], raw[at:]])) == wanted, at

@@ -45,6 +45,13 @@ def read(team: Team | None, pieces: Iterator[bytes] | None = None) -> list[str]:
     return found
 
 
+@pytest.fixture(autouse=True, params=[0, None], ids=["shapes", "searched"])
+def first(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either way of passing over what others write."""
+    if request.param is not None:
+        monkeypatch.setattr("gpudoctor.read.shapes.FIRST", request.param)
+
+
 @pytest.fixture
 def team() -> Iterator[Team]:
     made = Team(after=5000, members=2)
