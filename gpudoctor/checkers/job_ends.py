@@ -113,7 +113,7 @@ def _dead(death: Death, rank: int | None) -> Finding:
 
 
 def _who(death: Death, rank: int | None) -> str:
-    return f"rank {rank}" if rank is not None else f"process {death.pid}"
+    return f"rank {rank}" if rank is not None else f"local rank {death.local}" if death.local is not None else f"process {death.pid}"
 
 
 def _how(death: Death, several: bool = False) -> str:
@@ -125,7 +125,8 @@ def _how(death: Death, several: bool = False) -> str:
 
 def _died(death: Death, rank: int | None) -> str:
     order = "; the launcher saw it end first" if death.first else ""
-    whose = f"The process of rank {rank}" if rank is not None else f"Process {death.pid} of the job"
+    who = _who(death, rank)
+    whose = f"Process {death.pid} of the job" if who.startswith("process") else f"The process of {who}"
     return f"{whose}{f' on {death.host}' if death.host else ''} {_how(death)}{order}. What other ranks say follows from it."
 
 
@@ -133,6 +134,8 @@ def _after_death(death: Death, who: str) -> tuple[Step, ...]:
     steps = [Step(f"Read the end of the log of {who}: the launcher shows only its exit code")]
     if death.exitcode == -9:
         steps.insert(0, Step("SIGKILL is mostly the kernel's memory killer; on that host", "dmesg -T | grep -iE 'out of memory|oom|killed process|Xid'"))
+    elif death.exitcode == -7:
+        steps.insert(0, Step("SIGBUS is mostly a /dev/shm that is full", "df -h /dev/shm"))
     else:
         steps.append(Step("Xids and memory errors of that host", "gpudoctor check"))
     return tuple(steps)

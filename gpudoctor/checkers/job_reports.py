@@ -8,7 +8,7 @@ from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
 from gpudoctor.checkers.nccl_causes import PEER_DIED, RANK_MISMATCH
 from gpudoctor.facts.hang import Accused, Watchdog
 from gpudoctor.hang import listing
-from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, Evidence, Finding, Step
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, Evidence, Finding, Step
 
 MAX_SUBJECTS = 8
 MAX_EVIDENCE = 8
@@ -43,8 +43,46 @@ def named(watchdog: Watchdog) -> Iterator[Finding]:
             told.update(ranks)
             yield _absent("host", f"{_ranks(report.ranks)} {what}, says PyTorch.", report, "these ranks")
     if not told:
+        yield from _stalled(watchdog)
+        yield from _rendezvous(watchdog)
         yield from _waiting(watchdog)
         yield from _first_call(watchdog)
+
+
+def _stalled(watchdog: Watchdog) -> Iterator[Finding]:
+    """Horovod's rank 0 waits for tensors that some ranks have submitted and others not. It warns, and does not end the job."""
+    stalls = [a for a in watchdog.accused if a.kind == "stalled"]
+    if not stalls:
+        return
+    ranks = sorted({r for a in stalls for r in a.ranks})
+    first = next((f", first {a.op}" for a in stalls if a.op), "")
+    who = _lower(_ranks(ranks)) if ranks else "the ranks that did not come"
+    lacks = f"{len(stalls)} tensor{'s' if len(stalls) > 1 else ''} that {'it has' if len(ranks) == 1 else 'these have'} not{first}"
+    yield Finding(
+        COLLECTIVE_TIMEOUT.slug, WARNING, f"rank:{ranks[0]}" if len(ranks) == 1 else "host",
+        (f"Horovod waits for {who}: the others have submitted {lacks}." if ranks else "Horovod waits: some ranks have submitted tensors that others have not.")
+        + " A rank that is only slow looks like this too; one that failed, or takes another branch, never comes.",
+        tuple(a.at("*") for a in stalls[:MAX_EVIDENCE]), LIKELY, "All other ranks wait.",
+        (Step(f"Read the log of {who} above that time: an exception, a step that only some ranks make, a longer validation or data load"),),
+    )  # fmt: skip
+
+
+def _rendezvous(watchdog: Watchdog) -> Iterator[Finding]:
+    """XLA's threads meet before they make a communicator or run a collective; it says so when not all came."""
+    waits = [a for a in watchdog.accused if a.kind in ("rendezvous", "ended")]
+    if not waits:
+        return
+    ended = next((a for a in waits if a.kind == "ended"), None)
+    ranks = sorted({r for a in waits for r in a.ranks})
+    came = next((a for a in waits if a.joined is not None), None) or next((a for a in waits if a.world is not None), waits[0])
+    count = f"only {came.joined} of {came.world}" if came.joined is not None else f"not all {came.world}" if came.world is not None else "not all"
+    yield Finding(
+        COLLECTIVE_TIMEOUT.slug, ERROR if ended else WARNING, "host",
+        f"{_ranks(ranks) if ranks else 'Threads of XLA'} wait{'s' if len(ranks) == 1 else ''} for others before a collective: {count} threads came, says XLA."
+        + (" It ended the process." if ended else " A compilation or a slow host can be the reason; XLA says so when a thread gets on."),
+        tuple(dict.fromkeys(a.at("*") for a in (*([ended] if ended else []), *waits)))[:MAX_EVIDENCE], LIKELY if ended else POSSIBLE, "All other ranks wait.",
+        (Step("See in the logs of the other processes whether they run, failed, or wait elsewhere (NCCL_DEBUG=INFO)"),),
+    )  # fmt: skip
 
 
 def _first_call(watchdog: Watchdog) -> Iterator[Finding]:
@@ -70,6 +108,7 @@ def heard(watchdog: Watchdog) -> Iterator[Finding]:
     """Ranks that only heard of another one's time-out, where that one's lines are not there: it waited, and is not to blame."""
     told = [w for w in watchdog.works if w.told_by is not None]
     if not told:
+        yield from _of_nobody(watchdog)
         return
     by = sorted({w.told_by for w in told if w.told_by is not None})
     ranks = {w.rank for w in told if w.rank is not None}
@@ -79,6 +118,23 @@ def heard(watchdog: Watchdog) -> Iterator[Finding]:
         f"and which rank did not come, only the lines of {_lower(_ranks(by))} and of the others show.",
         tuple(dict.fromkeys(w.at("*") for w in told))[:MAX_EVIDENCE], POSSIBLE, "The job stands still until the watchdog ends it.",
         (Step(f"Give gpudoctor check --from the logs of all ranks, that of {_lower(_ranks(by))} first"),),
+    )  # fmt: skip
+
+
+def _of_nobody(watchdog: Watchdog) -> Iterator[Finding]:
+    """A time-out in an excerpt that does not say which rank it was."""
+    waited = [w for w in watchdog.works if w.rank is None and w.group_rank is None and (w.timed_out or w.signalled)]
+    if not waited:
+        return
+    named = next((w for w in waited if w.op), None)
+    seconds = next((w.ran_ms or w.timeout_ms for w in waited if w.ran_ms or w.timeout_ms), None)
+    number = f" #{named.seq}" if named is not None and named.seq is not None else ""
+    what = f"{named.op}{number}" if named is not None else "a collective"
+    yield Finding(
+        COLLECTIVE_TIMEOUT.slug, ERROR, "host",
+        f"A rank waited {f'{seconds // 1000} s ' if seconds else ''}in {what}, which did not end in its time. Which rank that was, and which did not come, "
+        "the input does not show.", tuple(dict.fromkeys(w.at("*") for w in waited))[:MAX_EVIDENCE], POSSIBLE,
+        "The job stands still until the watchdog ends it.", (Step("Give gpudoctor check --from the logs of all ranks"),),
     )  # fmt: skip
 
 

@@ -58,7 +58,8 @@ class Accused(Entry):
 
     kind: "behind", "unfinished", "never", "barrier", "absent" did not come; "odd" call something else, "calls" is one rank's
     call where two were compared; "waits" and "left" are ranks that wait, for all or for rank 0 that is gone; "id" and "id lost"
-    wait for rank `of`, with which NCCL's start begins, or lost the store meanwhile.
+    wait for rank `of`, with which NCCL's start begins, or lost the store meanwhile. "stalled" did not submit what Horovod's other
+    ranks did; "rendezvous" waits where XLA's threads meet, "ended" ended there.
     """
 
     kind: str
@@ -79,6 +80,7 @@ class Death(Entry):
     exitcode: int  # negative: by that signal
     host: str | None = None
     pid: int | None = None
+    local: int | None = None  # its rank on its node, where that is all that is told
     first: bool = False  # torchrun's "first observed failure", and what made srun end a step
     after: bool = False  # srun was ending the step by then
 

@@ -29,12 +29,15 @@ _NAMING = (
 )  # fmt: skip
 _DEATH_RANK = re.compile(r"^\s*(?:\[rank ?\d+\]:\s?)?rank\s{1,8}: (\d{1,7}) \(local_rank: \d+\)\s*$")
 _DEATH_CODE = re.compile(r"exitcode\s{1,8}: (-?\d{1,4}) \(pid: (\d{1,9})\)")
-# What names a process and no rank: torchrun's agent, the last line of its table, Open MPI's handler in the process itself.
+# What names a process and no rank: torchrun's agent, the last line of its table, Open MPI's handler in the process itself,
+# DeepSpeed's launcher of one node (it prints the command, and goes on to kill the others).
 _BY_PID = (
     re.compile(r"failed \(exitcode: -(?P<signal>\d{1,2})\) local_rank: \d+ \(pid: (?P<pid>\d{1,9})\)"),
     re.compile(r"traceback\s{1,8}: Signal (?P<signal>\d{1,2}) \(SIG\w{1,8}\) received by PID (?P<pid>\d{1,9})(?!\d)"),
     re.compile(r"\[(?P<host>[\w.-]{1,120}):(?P<pid>\d{1,9})\] Signal: [A-Z][\w ]{1,40} \((?P<signal>\d{1,2})\)"),
+    re.compile(r"\] exits with return code = -(?P<signal>\d{1,2})(?!\d)"),
 )
+_LOCAL = re.compile(r"sigkill_handler\] \[[^\n]{0,60000}?'--local_rank=(\d{1,5})'")
 # Open MPI's mpirun, PRRTE's prterun; the sentence is broken where 76 columns end.
 _MPI = re.compile(
     r"(?:mpirun|mpiexec|orterun|prterun)\S* noticed that process rank (\d{1,7}) with PID \d+ on node (\S{1,120}) exited on\s+signal (\d{1,2}) \("
@@ -110,20 +113,26 @@ def death_by(section: Section, lines: tuple[Line, ...], place: int) -> Death | N
 
 
 def _by_pid(section: Section, line: Line) -> Death | None:
-    if "exitcode: -" not in line.text and "ignal" not in line.text:
+    if "exitcode: -" not in line.text and "ignal" not in line.text and "return code = -" not in line.text:
         return None
     found = next((m for m in (p.search(line.text) for p in _BY_PID) if m is not None), None)
     if found is None or int(found["signal"]) == 0:
         return None
-    host = found.groupdict().get("host")
-    return Death(rank=None, exitcode=-int(found["signal"]), host=host, pid=int(found["pid"]), origin={"*": section.at(line)})
+    told = found.groupdict()
+    pid = int(told["pid"]) if told.get("pid") else None
+    local = _LOCAL.search(line.text) if pid is None else None
+    if pid is None and local is None:
+        return None
+    return Death(
+        rank=None, exitcode=-int(found["signal"]), host=told.get("host"), pid=pid, local=int(local[1]) if local else None, origin={"*": section.at(line)}
+    )  # fmt: skip
 
 
 def each_once(deaths: Iterable[Death]) -> tuple[Death, ...]:
     """Without the lines that name a process only, where another names its rank."""
     found = tuple(dict.fromkeys(deaths))
     placed = {d.pid for d in found if d.rank is not None}
-    return tuple(d for d in found if d.rank is not None or d.pid not in placed)
+    return tuple(d for d in found if d.rank is not None or d.pid is None or d.pid not in placed)
 
 
 def deaths_by_launcher(section: Section) -> tuple[Death, ...]:

@@ -17,18 +17,21 @@ from gpudoctor.facts.hang import Accused, Death, Frame, RankWork, Watchdog, join
 from gpudoctor.model import Evidence
 from gpudoctor.parsers.torch_blame import MAX_RANK, accused_by, death_by, each_once
 from gpudoctor.parsers.torch_reports import reports_by
+from gpudoctor.parsers.torch_stalls import stalls_by
 from gpudoctor.read.section import Line, Section, Unparsable
 
 # What names the rank within its group, right before a message or (for counts) some words before them.
 _NEAR = re.compile(r"\[(?P<group>PG [^\[\]]{0,160}?)?Rank (?P<rank>\d{1,7})\]:?\s{0,2}\Z")
 _FAR = re.compile(r"\[(?P<group>PG [^\[\]]{0,160}?)?Rank (?P<rank>\d{1,7})\]:?\s{0,2}(?P<said>[^\[\]]{0,700})\Z")
+# What an exception says instead; its rank is that of the group too, which it does not name.
+_ABORTED = re.compile(r"(?P<group>(?!))?(?:NCCL )?communicator was aborted on rank (?P<rank>\d{1,7})\.\s{0,3}(?:Original reason for failure was:\s{0,3})?\Z")
 _WORK = (
     r"WorkNCCL\((?:SeqNum=(?P<seq>\d{1,18}),\s?)?OpType=(?P<op>\w{1,40})"
     r"(?:,\s?TensorShape=\[(?P<shape>[\d, ]{0,200})\])?(?:,\s?NumelIn=(?P<numel_in>\d{1,18}),\s?NumelOut=(?P<numel_out>\d{1,18}))?"
-    r"(?:,\s?Timeout\(ms\)=(?P<timeout_ms>\d{1,12}))?\)"
+    r"(?:,\s?Timeout\(ms\)=(?P<timeout_ms>\d{1,12}))?(?:,\s?(?:\.\.\.|…))?\)"  # who shortens the line by hand
 )
 _TIMEOUT = re.compile(
-    r"(?:Watchdog caught|Caught) collective operation timeout:\s?" + _WORK + r"(?:\s?ran for (?P<ran_ms>\d{1,12})\s?milliseconds)?"
+    r"(?:(?:Watchdog caught|Caught) collective operation timeout|Original reason for failure was):\s{0,3}" + _WORK + r"(?:\s?ran for (?P<ran_ms>\d{1,12})\s?milliseconds)?"
 )
 _BLOCKING = re.compile(r"Work\s" + _WORK + r"\s?timed out in blocking wait")
 _COUNTS = re.compile(
@@ -45,6 +48,7 @@ _STUCK = re.compile(r"(?:ProcessGroupNCCL's|NCCL's|NCCL) watchdog got stuck for 
 _NO_BEAT = re.compile(r"Heartbeat monitor timed out! Process will be terminated")
 _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("operation timeout", _TIMEOUT),
+    ("Original reason for", _TIMEOUT),
     ("blocking wait", _BLOCKING),
     ("last enqueued", _COUNTS),
     ("Last enqueued", _COUNTS),
@@ -58,7 +62,7 @@ _TELLING = re.compile(r"WorkNCCL|Watchdog|watchdog|NCCL work|enqueued|async exce
 _BEFORE = re.compile(r"\[rank ?(\d{1,7})\]:?\s{0,2}(?:\[[^\[\]]{0,120}\]\s{0,2})?[^\[\]]{0,160}\Z")
 _STRICTLY_BEFORE = re.compile(r"\[rank ?(\d{1,7})\]:?\s{0,2}(?:\[[^\[\]]{0,120}\]\s{0,2})?\Z")
 _OWN_FILE = re.compile(r"ProcessGroupNCCL\.cpp:\d+\]|ProcessGroupNCCL's|WorkNCCL\(")
-_ENDED = re.compile(r"Some NCCL operations have failed or timed out|Stack trace of the failed collective: *$")
+_ENDED = re.compile(r"[Cc]aught collective operation timeout|Some NCCL operations have failed or timed out|Stack trace of the failed collective: *$")
 _NAMED = re.compile(r"\[rank ?(\d{1,7})[\]\[]")
 _GUID = re.compile(r"GUID (\w{1,60})")
 _ID = re.compile(r"PG (?:ID )?(\d{1,9})\b")
@@ -102,6 +106,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
                     works.append(work)
         accused.extend(accused_by(section, line))
         accused.extend(reports_by(section, lines, place))
+        accused.extend(stalls_by(section, lines, place))
         death = death_by(section, lines, place)
         if death is not None:
             deaths.append(death)
@@ -153,9 +158,10 @@ def _fits(pattern: re.Pattern[str], text: str, own: tuple[int, int], cut: bool, 
         return None  # the number or the sentence may go on
     start = match.start()
     named = (_FAR if pattern is _COUNTS else _NEAR).search(text, max(0, start - 900), start)
+    named = named or _ABORTED.search(text, max(0, start - 200), start)
     said = text[max(0, start - 200) : start]
     if named is not None:
-        start, said = named.start(), named["said"] if pattern is _COUNTS else ""
+        start, said = named.start(), named["said"] if named.re is _FAR else ""
     # Another line's `[rankN]:` is this one's only where nothing stands between.
     before = _BEFORE.search(text, max(own[0], start - 400), start) if start > own[0] else None
     before = before or _STRICTLY_BEFORE.search(text, max(0, start - 400), start)

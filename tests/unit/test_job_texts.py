@@ -153,3 +153,46 @@ def test_the_exception_of_one_rank_is_the_root_where_others_lost_it(raised: str)
 def test_an_exception_that_the_program_caught_is_none() -> None:
     told = report(LOST.format(0) + "WARNING:root:OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB, retrying with batch size 8\n")
     assert found(told, "peer-died") and not found(told, "cuda-error")
+
+
+WORK = "WorkNCCL(SeqNum=12, OpType=ALLREDUCE, {}Timeout(ms)=600000{}) ran for 600021 milliseconds before timing out.\n"
+
+
+def test_a_time_out_whose_rank_stands_elsewhere_or_nowhere() -> None:
+    """An exception as an application prints it, a line that somebody shortened by hand."""
+    (finding,) = found(report("RuntimeError: NCCL communicator was aborted on rank 3.  Original reason for failure was: " + WORK.format("", "")), "collective-timeout").values()
+    assert finding.message.startswith("Rank 3 waited 600 s in ALLREDUCE #12")
+    (finding,) = found(report("RuntimeError: Watchdog caught collective operation timeout: " + WORK.format("", ", ...")), "collective-timeout").values()
+    assert (finding.subject, finding.confidence) == ("host", "possible") and finding.message.startswith("A rank waited 600 s in ALLREDUCE #12")
+
+
+def test_what_deepspeeds_launcher_saw_end() -> None:
+    line = "[2024-05-06 07:08:09,123] [ERROR] [launch.py:434:sigkill_handler] ['/usr/bin/python', '-u', 'train.py', '--local_rank=2', '--zero', '3'] exits with return code = {}\n"
+    (finding,) = found(report(line.format(-9)), "peer-died").values()
+    assert finding.message.startswith("The process of local rank 2 was killed by SIGKILL")
+    (bus,) = found(report(line.format(-7)), "peer-died").values()
+    assert "/dev/shm" in bus.remediation[0].step
+    # The launcher's own signal, and an exit status that only says that it failed.
+    assert not found(report(line.format(-15)), "peer-died") and not found(report(line.format(1)), "peer-died")
+
+
+STALL = "[2024-05-06 07:08:09.1: W horovod/common/stall_inspector.cc:107] One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds. This may indicate that\n"
+
+
+@pytest.mark.parametrize("below", ["Stalled ops:grad_1 [missing ranks: 2]\ngrad_2 [missing ranks: 2]\n", "Stalled ranks:\n2: [grad_1, grad_2 ...]\n"])
+def test_ranks_that_horovod_waits_for(below: str) -> None:
+    told = report(STALL + below)
+    (finding,) = found(told, "collective-timeout").values()
+    assert (finding.subject, finding.severity, told.exit_code) == ("rank:2", "warning", 0) and "grad_1" in finding.message
+
+
+WAITS = "2024-05-06 07:08:09.1: E external/xla/xla/service/rendezvous.cc:38] This thread has been waiting for `initialize clique for rank 2; clique=devices=[0,1,2,3]; stream=0` for 10 seconds and may be stuck. Expected 4 threads to join the rendezvous, but not all of them arrived on time.\n"
+
+
+def test_where_xlas_threads_meet() -> None:
+    (finding,) = found(report(WAITS), "collective-timeout").values()
+    assert (finding.severity, finding.confidence) == ("warning", "possible") and finding.message.startswith("Rank 2 waits for others before a collective: not all 4")
+    ended = WAITS.replace("This thread has been waiting for", "Termination timeout for").replace("for 10 seconds and may be stuck.", "of 40 seconds exceeded. Exiting to ensure a consistent program state.")
+    (finding,) = found(report(WAITS + ended), "collective-timeout").values()
+    assert (finding.severity, finding.confidence) == ("error", "likely")
+    assert not report(WAITS + "2024-05-06 07:08:19.1: E external/xla/xla/service/rendezvous.cc:44] This thread is unstuck! Warning above was a false-positive.\n").diagnoses
