@@ -20,6 +20,7 @@ class Ranks:
     def __init__(self, comm: NcclComm) -> None:
         self.comm = comm
         self._whole = self  # of which this is a part
+        self._same: dict[tuple[int, int], bool | None] = {}  # pairs that were asked for: are they on one machine?
         self.rank: dict[int, NcclRank] = {}
         self.proc: dict[int, NcclProc] = {}
         for number, proc, rank in comm.members():
@@ -88,8 +89,13 @@ class Ranks:
 
     def same_machine(self, a: int, b: int) -> bool | None:
         """Are these two ranks on one machine? None where the log does not tell."""
-        if self._whole is not self:
-            return self._whole.same_machine(a, b)
+        pair = (a, b)
+        known = self._whole._same  # several checks ask of the same pairs
+        if pair not in known:
+            known[pair] = self._whole._on_one(a, b)
+        return known[pair]
+
+    def _on_one(self, a: int, b: int) -> bool | None:
         if self.comm.nnodes == 1 or (min(a, b), max(a, b)) in self._direct:
             return True
         one, two = self.proc.get(a), self.proc.get(b)
