@@ -53,6 +53,13 @@ _LINK_VALUE = r"(?:\d+(?:\.\d+)? ?GB/s|<|[Ii]nactive|Sleep|Remote Device|[0-9A-F
 _ENV_NAMES = r"(?:NCCL_[A-Z0-9_]+|TORCH_NCCL_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|NVIDIA_VISIBLE_DEVICES)"
 _COLUMN = r"[a-z][a-z0-9_.]*(?: \[[^\],]{1,12}\])?"
 
+# First lines of other outputs: where a post is indented as a whole, an output whose lines are indented anyway ends there.
+_ELSE = (
+    r"Architecture:|CPU\(s\):|NUMA node[\d(]|available: \d|CA '|hca_id:|Infiniband device '|Filesystem\s|Module\s+Size\s|max locked memory|"
+    r"index, |(?:export )?[A-Z]\w+_\w+=|Collecting environment|PyTorch version|nvbandwidth Version|Device \d+: |Running \w+\.|[$#]\s+\w|"
+    r"=+NVSMI|-\+?-?\[\d"
+)
+
 # What scripts print before an address: `Card: `, `GPU 0: `, `=== `.
 _PCI_LABEL = r"^\s*(?:[A-Za-z][\w -]{0,24}?[:=]\s{1,4}|[=#*>-]{1,40}\s{0,4})?"
 _PCI_AT = r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
@@ -134,7 +141,7 @@ OUTPUTS: tuple[Format, ...] = (
         # Headings from which authors quote a GPU's values without its name; what prose may say too only where it is indented.
         rf"|{_SMI_QUOTED}",
         # A leaf has a space before its colon (lspci's and lscpu's lines have none), a heading has no colon at all.
-        r"^\s*[\w(][^|:]{0,80}\s:(?:\s|$)|^\s*GPU [0-9A-Fa-f]{4,8}:|^(?!\s*(?:GPU|NIC)\d)\s+[A-Za-z][^|:<]{0,60}$|^\s*\[?\s?\.{3}"
+        rf"^\s*[\w(][^|:]{{0,80}}\s:(?:\s|$)|^\s*GPU [0-9A-Fa-f]{{4,8}}:|^(?!\s*(?:(?:GPU|NIC)\d|{_ELSE}))\s+[A-Za-z][^|:<]{{0,60}}$|^\s*\[?\s?\.{{3}}"
         rf"|{_SMI_QUOTED}",
         strangers=3,
         first=r"^\s*=+NVSMI LOG=+",
@@ -146,7 +153,7 @@ OUTPUTS: tuple[Format, ...] = (
         rf"^(?=[^A-Z]*(?:pci\.|pcie\.|gpu_bus_id|driver_version|gpu_name|uuid|memory\.|utilization\.|persistence_mode|mig\.mode|fabric\.|remapped_rows\.|retired_pages\.))\s*{_COLUMN}(?:\s*,\s*{_COLUMN})+\s*$"
         # A row of `noheader` that begins with the index and names the GPU.
         r"|^\s*\d{1,3}, (?:[^,]{1,80}, ){0,12}?(?:NVIDIA [A-Z][\w -]{1,60}|Tesla [A-Z]\S{1,40})(?:, [^,]{1,80}){2,24}\s*$",
-        r"^[^,]{1,80}(?:,[^,]{0,120})+$",
+        r"^(?!\s*max locked memory)[^,]{1,80}(?:,[^,]{0,120})+$",
         first=rf"^\s*{_COLUMN}(?:\s*,\s*{_COLUMN})+\s*$",
         joins=False,
         hints=(r" NVIDIA [A-Z][\w -]{1,60}, ", r" Tesla [A-Z]\S{1,40}, "),
@@ -185,7 +192,7 @@ OUTPUTS: tuple[Format, ...] = (
         "collect-env",
         ("PyTorch version", "Collecting environment information", "GPU models and configuration", "Nvidia driver version", "CUDA used to build PyTorch", "[pip", "[conda] "),
         r"^\s*(?:PyTorch version\s*:|Collecting environment information|GPU models and configuration\s*:|Nvidia driver version\s*:|CUDA used to build PyTorch\s*:|\[(?:pip3?|conda)\] [\w.-]+(?:==|\s+)\d)",
-        r"^\s*GPU \d+: \S|^\s*\[(?:pip3?|conda)\] \S|^\s*(?:OS|Is |Python|PyTorch|ROCM|CUDA|GCC|Clang|CMake|Libc|GPU models|Nvidia driver|cuDNN|HIP|MIOpen|Probably one|Versions of)[^:]{0,50}(?::|\])|^\s*/usr/\S+\.so|^\s*=+\s*$",
+        r"^\s*GPU \d+: (?!.*\(UUID:)\S|^\s*\[(?:pip3?|conda)\] \S|^\s*(?:OS|Is |Python|PyTorch|ROCM|CUDA|GCC|Clang|CMake|Libc|GPU models|Nvidia driver|cuDNN|HIP|MIOpen|Probably one|Versions of)[^:]{0,50}(?::|\])|^\s*/usr/\S+\.so|^\s*=+\s*$",
         strangers=1,
     ),
     # /proc/driver/nvidia, as nvidia-bug-report shows it.
@@ -204,8 +211,9 @@ OUTPUTS: tuple[Format, ...] = (
             "LnkSta", "LnkCap", "LnkCtl", "ACSCtl", "] Express (v", "Kernel driver in use: ", "IOMMU group: ", "Subsystem: ",
         ),
         rf"{_PCI_HEAD}|{_PCI_BARE}|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|{_PCI_TELLING}",
-        # Indented lines belong, but not those that other outputs indent too (topology headers, NVLink rows, tables, logs).
-        rf"{_PCI_HEAD}|{_PCI_BARE}|^\s+(?!GPU\d|GPU \d|NIC\d|Link \d|[|+<]|\d+\s+\d+\s|\[ *\d+\.\d|\[\w{3} \w{3} )\S|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|^\^+|{_PCI_WORDS}",
+        # Indented lines belong, but not those that other outputs indent too (topology headers, NVLink rows, tables, logs),
+        # nor the first lines of what follows in a post that is indented as a whole.
+        rf"{_PCI_HEAD}|{_PCI_BARE}|^\s+(?!{_ELSE}|[A-Z][\w ]{{1,40}}\s: |GPU\d|GPU \d|NIC\d|Link \d|[|+<]|\d+\s+\d+\s|\[ *\d+\.\d|\[\w{{3}} \w{{3}} )\S|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|^\^+|{_PCI_WORDS}",
         strangers=3,  # a name or a list that a mailer broke
         hints=(
             r":[0-9a-f]{2}\.[0-7] (?:\"|[A-Z3]|[0-9a-f]{4}: )",
@@ -264,13 +272,13 @@ OUTPUTS: tuple[Format, ...] = (
         "nccl-conf",
         ("NCCL_", "CUDA_VISIBLE_DEVICES=", "CUDA_DEVICE_ORDER=", "NVIDIA_VISIBLE_DEVICES="),
         rf"^\s*(?:export\s+|declare\s+-x\s+)?{_ENV_NAMES}\s*=\s*(?:\"[^\"]*\"|'[^']*'|\S*)\s*;?\s*$",
-        r"^\s*(?:export\s+|declare\s+-x\s+)?[A-Z][A-Z0-9_]*\s*=.*$|^\s*#",
+        r"^\s*(?:export\s+|declare\s+-x\s+)?[A-Z][A-Z0-9_]*\s*=.*$|^\s*#(?!\s*(?:size\s|nThread|Using devices|Rank\s|Collective test|nccl-tests|\(B\)))",
     ),
     Format(
         "ibstat",
         ("CA '", "hca_id:", "Infiniband device '"),
         r"^\s*CA '\S+'|^\s*hca_id:\s|^\s*Infiniband device '\S+' port",
-        r"^\s+(?!GPU \d|Links? \d|NUMA )[A-Za-z][\w .()/-]{0,40}:|^\s*CA '|^\s*hca_id:|^\s*Infiniband device '",
+        rf"^\s+(?!GPU \d|Links? \d|NUMA |{_ELSE})[A-Za-z][\w .()/-]{{0,40}}:|^\s*CA '|^\s*hca_id:|^\s*Infiniband device '",
     ),
     Format(
         "nvbandwidth",
