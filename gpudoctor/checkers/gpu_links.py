@@ -14,7 +14,8 @@ from gpudoctor.pattern import lazy
 from gpudoctor.record import Record, replace
 
 # Grace superchips: the CPU is reached over NVLink-C2C, the GPU's PCIe function carries no data worth judging.
-_GRACE = lazy(r"\bG[HB]\d{3}\b")
+# Superchips by their product, not by their die, which lspci names too: an H100 is a GH100, an RTX 5090 a GB202.
+_GRACE = lazy(r"\b(?:GH200|GB[23]00)\b")
 
 
 class Reading(Record):
@@ -111,7 +112,8 @@ def gpu_links(facts: FactView) -> Iterator[GpuLink]:
         part = find(gpu.device_id, gpu.name)
         if part is not None and part.display_only:
             continue
-        if gpu.c2c or _GRACE.search(gpu.name or "") or (card is not None and card.link_up is False):
+        superchip = gpu.c2c or (part is not None and part.form == "superchip") or _GRACE.search(gpu.name or "")
+        if superchip or (card is not None and card.link_up is False):
             continue
         above = _above(card, cards)
         # NCCL's topology file drops a switch's downstream ports: the bridge above is then no end of this link.

@@ -115,6 +115,14 @@ def test_a_virtual_machine_proves_no_fault(how: str) -> None:
         assert all(isinstance(s, CannotTell) for s in said)
 
 
+@pytest.mark.parametrize("name", ["GB202 [GeForce RTX 5090]", "GH100 [H100 PCIe]", "GB203 [GeForce RTX 5080]"])
+def test_a_die_of_hopper_or_blackwell_is_no_superchip(name: str) -> None:
+    """lspci names the die before the product."""
+    made = host(name=f"NVIDIA Corporation {name}", device_id=None)
+    assert width(made) == {}
+    assert set(width(made.narrow(1, 8))) == {GPU1}
+
+
 def test_grace_superchips_are_left_out() -> None:
     assert width(host(name="NVIDIA GH200 480GB", device_id="10de:2342").narrow(1, 1)) == {}
     assert width(host().every_gpu(c2c=True).narrow(1, 1)) == {}
