@@ -11,6 +11,8 @@ from gpudoctor.parsers.nccl_state import Place, Proc, evidence
 from gpudoctor.record import replace
 
 Where = Callable[[], Place]  # found only where asked for
+MAX_SAME = 20_000  # lines remembered by their words
+MAX_SAME_BYTES = 400
 MAX_MESSAGES = 5000  # of one tier: each rank's echo is kept, and none of them takes the place of a cause
 # Lines of level INFO whose words may be a family's; others are never complaints.
 INFO_TELLS = frozenset((b"P2P i", b"Could", b"peer ", b"ncclM", b"Call ", b"socke", b"Faile", b"cuMem", b"Mism", b"NVLin"))
@@ -33,6 +35,7 @@ class Complaints:
     def __init__(self, source: str) -> None:
         self.source = source
         self._heard: dict[tuple[object, ...], Heard] = {}
+        self._same: dict[tuple[object, ...], Heard | None] = {}  # what became of a line, by its words
         self._kept: dict[int, int] = {}  # messages by tier
         self._classified: dict[tuple[str, str | None], tuple[Family, dict[str, str]] | None] = {}
 
@@ -41,6 +44,17 @@ class Complaints:
 
     def hear(self, level: str, proc: Proc, dev: int | None, file: str | None, message: bytes, where: Where) -> None:
         """One line; of level INFO only where its words are a known family's."""
+        quick = (id(proc), dev, file, level, message)
+        if quick in self._same:  # a process says it of each of its communicators
+            again = self._same[quick]
+            if again is not None:
+                again.times += 1
+            return
+        heard = self._hear(level, proc, dev, file, message, where)
+        if len(self._same) < MAX_SAME and len(message) < MAX_SAME_BYTES:
+            self._same[quick] = heard
+
+    def _hear(self, level: str, proc: Proc, dev: int | None, file: str | None, message: bytes, where: Where) -> Heard | None:
         said = message.decode("utf-8", "replace")
         text = said.strip()
         shape = (re.sub(r"\d+", "0", text[:200]), file)
@@ -51,11 +65,12 @@ class Complaints:
             if len(self._classified) < 5000:
                 self._classified[shape] = found
         if found is None and level == "INFO":
-            return
+            return None
         family, fields = found if found is not None else (None, {})
         key = (family.id if family else text[:120], id(proc), dev, file, tuple(sorted(fields.items())) if family else ())
-        if key in self._heard:
-            self._heard[key].times += 1
+        known = self._heard.get(key)
+        if known is not None:
+            known.times += 1
         elif self._kept.get(tier := family.tier if family else HARMLESS, 0) < MAX_MESSAGES:
             self._kept[tier] = self._kept.get(tier, 0) + 1
             spot = where()
@@ -74,7 +89,8 @@ class Complaints:
                 fields=fields,
                 origin={"*": evidence(self.source, spot)},
             )
-            self._heard[key] = Heard(message_)
+            known = self._heard[key] = Heard(message_)
+        return known
 
     def messages(self) -> tuple[NcclMessage, ...]:
         return tuple(replace(h.message, times=h.times) for h in self._heard.values())

@@ -37,9 +37,11 @@ SILENT = frozenset(
 NAMING = frozenset((b"comm ", b"ncclC", b"[Rank", b"rank "))
 NUMBERED = len(b"Channel 00")  # what follows is the same for every channel
 _LEVEL = len(INFO)
-_PID = re.compile(rb":(\d+)(?::\d+)?(?: \[-?\d+\])? *$")
+_PID = re.compile(rb"[\w.-]{0,2}:\d+(?=(?::\d+)?(?: \[-?\d+\])? *$)")
 # `host:pid:tid [dev] file.cc:line ` right before NCCL's name.
 _OWN_HEAD = re.compile(r"[^\s:]{1,64}:\d+:\d+ (?:\[-?\d+\] )?(?:\S{1,60}:\d+ )?$")
+# A rank's neighbours, and the GPUs of a channel in the order of its ring.
+_OF_RINGS = frozenset((b"Ring ", *(b"%2d : " % channel for channel in range(64))))
 _RING = b"ring"  # told: who prints the ring of one channel prints that of each, and only the first says more than that
 _HEAD = 1 << 14  # bytes by which it is told whether most lines are NCCL's
 _LONG = 120  # bytes before NCCL's name: more than launchers put there, so that another writer's words may be among them
@@ -161,16 +163,15 @@ class Cutter:
                 continue
             told = known(head)
             if told is None or tail[NUMBERED:] not in told:
-                self._new(cuts, told, head, tail, number)
+                if tail[:5] not in SILENT:
+                    self._new(cuts, told, head, tail, number)
+                elif len(head) > _LONG:
+                    self.run_into.append(head)
         return Cutting(cuts, others, numbers, len(lines), text)
 
     def _new(self, cuts: list[Cut], told: set[bytes] | None, head: bytes, tail: bytes, place: int) -> None:
         """A line that was not told before."""
         word = tail[:5]
-        if word in SILENT:
-            if len(head) > _LONG:
-                self.run_into.append(head)
-            return
         if told is None:
             told = self._thread(head)
         if word == b"Chann":
@@ -181,6 +182,10 @@ class Cutter:
                 return
             else:
                 told.add(_RING)
+        elif word in _OF_RINGS and b" via " not in tail:
+            if _RING in told:
+                return
+            told.add(_RING)
         elif word in NAMING:
             # What the process says of connections from here on is of that communicator.
             for told in self._fellows.get(head, ()):
@@ -233,9 +238,11 @@ def other_cuts(text: bytes) -> Iterator[Cut]:
 
 
 def _process(head: bytes) -> bytes:
-    """All that may be the same process has the same key: its number, for a name may have run into another line."""
+    """All that may be the same process has the same key: its number and the end of its host's name, for the beginning may
+    have run into another line. By the number alone every container of a job would be the same process.
+    """
     found = _PID.search(head)
-    return found[1] if found is not None else b""
+    return found[0] if found is not None else b""
 
 
 def spans(text: bytes) -> list[tuple[int, int]]:
