@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from gpudoctor.read.block import Block
 from gpudoctor.pattern import lazy
+from gpudoctor.read.block import Block
 from gpudoctor.read.dress import Shape, pieces, undress, without_markup
 from gpudoctor.read.nccl_cut import before_nccl, is_nccl
 from gpudoctor.read.prompts import PROMPT_HINT, Prompts
@@ -223,6 +223,8 @@ class Recogniser(Passing):
             return text
         for off, shape in undress(text):
             found = self._begins(off)
+            if found is not None and found.format.kind == "ras":
+                return off  # its lines are read one by one, each from where it begins
             if found is not None and found.belongs is not None and found.format.kind not in _NEVER_DRESSED:
                 self._shape = shape
                 self._bare.clear()

@@ -196,3 +196,29 @@ def test_where_xlas_threads_meet() -> None:
     (finding,) = found(report(WAITS + ended), "collective-timeout").values()
     assert (finding.severity, finding.confidence) == ("error", "likely")
     assert not report(WAITS + "2024-05-06 07:08:19.1: E external/xla/xla/service/rendezvous.cc:44] This thread is unstuck! Warning above was a false-positive.\n").diagnoses
+
+
+ANSWER = """NCCL version 2.27.5 compiled with CUDA 12.9
+Communicators... (0.00s)
+=============
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         1         4         4         4   RUNNING  {0}
+Warnings
+========
+{1}"""
+BEHIND = """#0-0 (1a2b3c4d5e6f7081) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+  2 ranks have launched up to operation 21
+  2 ranks have launched up to operation 20
+  Rank 2 -- GPU 2 managed by process 912 on node 10.0.0.4
+  Rank 3 -- GPU 3 managed by process 913 on node 10.0.0.4
+"""
+
+
+@pytest.mark.parametrize("worn", ["", "node7-1  | ", "May 06 07:08:09 node7 nccl[4711]: ", "[pod/trainer-0/main] ", "- "])
+def test_an_answer_of_ras_in_the_dress_of_a_log(worn: str) -> None:
+    told = report("".join(worn + line for line in ANSWER.format("MISMATCH", BEHIND).splitlines(keepends=True)))
+    (finding,) = found(told, "collective-timeout").values()
+    assert finding.severity == "warning" and "AllReduce" in finding.message
+    assert not report("".join(worn + line for line in ANSWER.format("OK", "").splitlines(keepends=True))).diagnoses
