@@ -13,6 +13,7 @@ from gpudoctor.model import Evidence
 from gpudoctor.record import EMPTY
 
 Process = tuple[str, str | None, int | None]  # source, host, pid
+Choice = tuple[str | None, str, str | None]  # collective, algorithm, protocol (or kernel)
 _LOCAL = ("127.", "::1", "172.17.", "0.0.0.0", "[::1]")
 _PART = re.compile(r"(\w+) (\d+\.\d+)")
 MAX_PAIRS = 100_000  # of one communicator; beyond, transports are summed up per kind
@@ -99,6 +100,7 @@ class NcclProc(Entry):
     nvlink_gbs: float | None = None  # `+ NVL[370.8]` of the topology dump, the largest
     pcie: Mapping[str, float] = EMPTY  # bus id -> GB/s that NCCL counts for the GPU's own link, `+ PCI[24.0] - GPU/1000`
     tuning: Mapping[tuple[str, str, str], tuple[float, float]] = MappingProxyType({})  # collective, algorithm, protocol -> us, GB/s
+    choices: Mapping[Choice, tuple[int, int]] = MappingProxyType({})  # what it took for calls of so many bytes, from .. to
     ranks: tuple[NcclRank, ...] = ()
 
     @property

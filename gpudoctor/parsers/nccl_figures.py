@@ -9,6 +9,7 @@ from functools import lru_cache
 from gpudoctor.parsers.nccl_complaints import Where
 from gpudoctor.parsers.nccl_process import Seen
 from gpudoctor.parsers.nccl_state import Proc
+from gpudoctor.read.nccl_cut import CALLS
 
 _CHANNELS = re.compile(rb"(\d+) coll channels, (?:\d+ collnet channels, )?(?:(\d+) nvls channels, )?(\d+) p2p channels")
 _PATTERN = re.compile(
@@ -27,12 +28,24 @@ _PATHS = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(\d+/ *(\d+(?:\.\d+
 _PATHS_OF = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) :")
 _TIMINGS = re.compile(rb"Init timings(?: - \w+)?: rank (\d+) nranks (\d+) total (\d+(?:\.\d+)?) \(([^)]*)\)")
 
+# What NCCL chose for a call of so many bytes, printed by rank 0 (subsystem TUNING): by number up to 2.23 (2.20 to 2.22 without
+# the collective), by name since 2.24; since 2.27 kernels for registered memory and copies without a kernel have lines of their own.
+_CHOICE = re.compile(
+    rb"(?:([A-Z][A-Za-z]+)(?: \[([A-Z][A-Za-z ]+)\])?: )?(\d{1,18}) Bytes -> "
+    rb"(?:Algo (\w+) proto (\w+) (?:channel\{|time )|Kernel (\w+) nchannels |(?:cudaMemcpy|RMA proxy)[^\n]*\n)"
+)
+_ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")  # by number, 2.14 and later
+_BY_NAME = {name.upper(): name for name in (*_ALGORITHMS, *_PROTOCOLS)}
+_MAX_CHOICES = 256  # kinds, not calls
+
 MAX_LINKS = 1024  # GPUs of one host, and more
 
 
 def figures(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
-    """Lines of numbers: topology and path dumps."""
-    if b" | " in message:
+    """Lines of numbers: topology and path dumps, choices of a release that names no collective."""
+    if b" Bytes -> " in message:
+        _choice(proc, message)
+    elif b" | " in message:
         _tuning(proc, message, seen, where)
     elif message.startswith(b"GPU/"):
         of = _PATHS_OF.match(message)
@@ -87,6 +100,36 @@ def _tuning(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
     seen.note("tuning", where)
 
 
+def _choice(proc: Proc, message: bytes) -> None:
+    """The smallest and the largest size of each choice: a job may call with a million sizes."""
+    found = _CHOICE.match(message)
+    if found is None:
+        return
+    collective = found[1].decode() if found[1] else None
+    algorithm = _named(found[4], _ALGORITHMS) if found[4] else (found[2] or b"").decode()
+    protocol = _named(found[5], _PROTOCOLS) if found[5] else found[6].decode() if found[6] else None
+    if not algorithm or protocol == "":
+        return
+    size, key = int(found[3]), (collective, algorithm, protocol)
+    low, high = proc.choices.get(key, (size, size))
+    if key in proc.choices or len(proc.choices) < _MAX_CHOICES:
+        proc.choices[key] = (min(low, size), max(high, size))
+
+
+def _named(word: bytes, names: tuple[str, ...]) -> str:
+    """As the table of NCCL's model names it; empty for a number that no release has."""
+    if word.isdigit():
+        return names[int(word)] if int(word) < len(names) else ""
+    return _BY_NAME.get(word.decode().replace("_", ""), word.decode())
+
+
+def _call(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
+    if b" Bytes -> " in message:
+        _choice(proc, message)
+    else:
+        _tuning(proc, message, seen, where)
+
+
 def _pattern(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
     found = _PATTERN.match(message)
     if found is not None:
@@ -111,4 +154,6 @@ def _nvls(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
 
 
 # By the first characters of the message.
-READERS: dict[bytes, Callable[[Proc, bytes, Seen, Where], None]] = {b"Patte": _pattern, b"Init ": _timings, b"NVLS ": _nvls}
+READERS: dict[bytes, Callable[[Proc, bytes, Seen, Where], None]] = {
+    b"Patte": _pattern, b"Init ": _timings, b"NVLS ": _nvls, **dict.fromkeys(CALLS, _call),
+}  # fmt: skip

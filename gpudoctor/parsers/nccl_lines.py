@@ -166,7 +166,7 @@ class NcclLog:
     def _channel(self, proc: Proc, message: bytes, told: bytes, where: Where) -> None:
         found = self._connections.known.get(told) or self._connections.read(message, told)
         if found is None:
-            ring = _RING.search(message)
+            ring = _RING.match(message)  # nothing of what another writer put behind a beginning
             if ring is not None:
                 proc.ring_channels = int(ring[1])
         elif proc.connect(found, self.pairs) and found.kind not in self.seen.spots:

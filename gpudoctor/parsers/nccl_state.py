@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from gpudoctor.facts.nccl import MAX_PAIRS, GpuPath, Graph, NcclProc, NcclRank
+from gpudoctor.facts.nccl import MAX_PAIRS, Choice, GpuPath, Graph, NcclProc, NcclRank
 from gpudoctor.model import Evidence
 from gpudoctor.read.text import clean
 from gpudoctor.record import made_of
@@ -193,6 +193,7 @@ class Proc:
         self.pcie: dict[str, float] = {}
         self.tuned: tuple[str, ...] = ()  # algorithms in the head of the tuning table
         self.tuning: dict[tuple[str, str, str], tuple[float, float]] = {}
+        self.choices: dict[Choice, tuple[int, int]] = {}
         self.paths: dict[tuple[str, str], GpuPath] = {}
         self.comms: dict[bytes, Comm] = {}
         self.all: list[Comm] = []
@@ -305,5 +306,6 @@ class Proc:
             nvlink_gbs=self.nvlink_gbs,
             pcie=self.pcie,
             tuning=self.tuning,
+            choices=self.choices,
             ranks=tuple(c.record(source) for c in self.all),
         )

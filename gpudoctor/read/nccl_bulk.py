@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudoctor.parsers.nccl_lines import NcclLog
-from gpudoctor.read.nccl_cut import INFO, MARK, SILENT, Cut, uncoloured
+from gpudoctor.read.nccl_cut import INFO, MARK, Cut, says_nothing, uncoloured
 from gpudoctor.read.section import Line
 from gpudoctor.read.sift import Sifted
 
@@ -42,7 +42,7 @@ class NcclBulk:
         self._before = line.number - 1
         if message.startswith(b"INFO "):
             self._now = (head, message[5:], 0)
-            if message[5:10] not in SILENT:
+            if not says_nothing(message[5:]):
                 self.log.info(head, message[5:], self.where)
         else:
             self._now = (head, message, ~0)

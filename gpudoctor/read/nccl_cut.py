@@ -17,6 +17,7 @@ Cut = tuple[bytes, bytes, int]
 
 MARK = b"NCCL "
 INFO = b"NCCL INFO "
+_WARNS = b"NCCL WARN "
 _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 # A line that a terminal broke within its transport: `via SHM` and `/direct/direct` below it.
 _MAX_SHORT = 33
@@ -30,9 +31,13 @@ SILENT = frozenset(
     (
         b"Trees", b"Tree ", b"Conne", b"threa", b"P2P C", b"CC Of", b"TUNER", b"PROFI", b"ENV/P", b"[Prox", b"proxy", b"Check", b"TOPO/", b"Topol",
         b"Alloc", b"Loade", b"Initi", b"Assig", b"RAS c", b"Enabl", b"Comm ", b"Launc", b"Memor", b"GIN/P", b"RMA/P",
-        b"AllRe", b"AllGa", b"Reduc", b"Broad", b"Send:", b"Recv:",
+        b"Send:", b"Recv:",
     )
 )  # fmt: skip
+# The same of calls, of which there may be millions, but for what NCCL chose for them and a row of its model (TUNING).
+CALLS = frozenset((b"AllRe", b"AllGa", b"Reduc", b"Broad", b"Allto", b"Gathe", b"Scatt"))
+_CHOSE, _ROW = b" Bytes -> ", b"Scatter |"
+_QUIET = SILENT | CALLS
 # How lines begin that may name a communicator: what was said of connections before is another's.
 NAMING = frozenset((b"comm ", b"ncclC", b"[Rank", b"rank "))
 NUMBERED = len(b"Channel 00")  # what follows is the same for every channel
@@ -58,6 +63,22 @@ def is_own(line: bytes) -> bool:
     """The same of a line that is not decoded yet."""
     at = line.find(MARK)
     return at >= 0 and line.startswith(OWN, at + 5)
+
+
+def says_nothing(tail: bytes) -> bool:
+    """Is a line of level INFO one that is passed over? Not where another writer's warning ran into it."""
+    word = tail[:5]
+    return word in _QUIET and _WARNS not in tail and not (word in CALLS and _tells(tail))
+
+
+def _tells(tail: bytes) -> bool:
+    """Of calls: one letter is found many times faster than a word."""
+    return (b"B" in tail and _CHOSE in tail) or (b"|" in tail and _ROW in tail)
+
+
+def _loud(text: bytes) -> bool:
+    """May lines that are passed over by how they begin tell something after all? Of most chunks it is told at once that they do not."""
+    return (b"W" in text and _WARNS in text) or _tells(text)
 
 
 def before_nccl(text: str) -> str | None:
@@ -130,11 +151,12 @@ class Cutter:
         known = self._told.get
         end = 0  # of the last line
         at = find(INFO)
+        loud = at >= 0 and _loud(text)
         while at >= 0:
             start = rfind(b"\n", end, at) + 1
             end = find(b"\n", at)
             head, tail = text[start:at], text[at + _LEVEL : end]
-            if tail[:5] not in SILENT:
+            if tail[:5] not in _QUIET or (loud and self._heard(head, tail)):
                 if look_for_broken and b" via " in tail and find(b"\n", end + 1, end + 1 + _MAX_SHORT) >= 0:
                     return None
                 told = known(head)
@@ -151,6 +173,7 @@ class Cutter:
         others: list[bytes] = []
         numbers: list[int] = []
         known = self._told.get
+        loud = _loud(text)
         lines = text.split(b"\n")
         lines.pop()
         for number, line in enumerate(lines):
@@ -163,18 +186,35 @@ class Cutter:
                 continue
             told = known(head)
             if told is None or tail[NUMBERED:] not in told:
-                if tail[:5] not in SILENT:
+                if tail[:5] not in _QUIET or (loud and self._heard(head, tail)):
                     self._new(cuts, told, head, tail, number)
                 elif len(head) > _LONG:
                     self.run_into.append(head)
         return Cutting(cuts, others, numbers, len(lines), text)
+
+    def _heard(self, head: bytes, tail: bytes) -> bool:
+        """Does a line that begins like those that are passed over tell something new?"""
+        if b"W" in tail and _WARNS in tail:
+            return True
+        if tail[:5] in SILENT:
+            return False
+        told = self._told.get(head)
+        return not (told and tail[: tail.find(b"{")] in told) and _tells(tail)
 
     def _new(self, cuts: list[Cut], told: set[bytes] | None, head: bytes, tail: bytes, place: int) -> None:
         """A line that was not told before."""
         word = tail[:5]
         if told is None:
             told = self._thread(head)
-        if word == b"Chann":
+        if b"W" in tail and _WARNS in tail:
+            pass
+        elif (word in CALLS or word[:1].isdigit()) and _CHOSE in tail:
+            chosen = tail[: tail.find(b"{")]  # before the channels, which differ from call to call
+            if chosen in told:
+                return
+            told.add(chosen)
+            self._room -= 1
+        elif word == b"Chann":
             if b" via " in tail:
                 told.add(tail[NUMBERED:])
                 self._room -= 1

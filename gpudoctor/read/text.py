@@ -44,18 +44,31 @@ def encoding_of(head: bytes) -> str:
 
 
 def whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Re-cut chunks at line ends, so that no word is split between two. A line without end is passed on in pieces."""
-    rest = b""
+    """Re-cut chunks at line ends, so that no word is split between two. A line without end is passed on in pieces.
+
+    A last line that names a transport waits for the one that follows: a terminal may have broken it in two.
+    """
+    held = rest = b""
     for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
         if end:
-            yield b"".join((rest, memoryview(chunk)[:end]))  # copied once
-            rest = chunk[end:]
+            text = b"".join((held, rest, memoryview(chunk)[:end]))  # copied once
+            held, rest = b"", chunk[end:]
+            last = text.rfind(b"\n", 0, -1) + 1
+            if text.find(b" via ", last) >= 0 and len(text) - last < MAX_LINE:
+                text, held = text[:last], text[last:]
+            if text:
+                yield text
             continue
         rest += chunk
         if len(rest) > MAX_LINE * 16:
+            if held:
+                yield held
+                held = b""
             yield rest
             rest = b""
+    if held:
+        yield held
     if rest:
         yield rest
 

@@ -23,6 +23,7 @@ from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.topology import Nic, Nics, NvLink, NvLinks, Pair, Pairs
 from gpudoctor.report.hang import nccl_entries
+from gpudoctor.report.nccl_choices import rows as choices
 
 Json = dict[str, Any]
 
@@ -155,6 +156,7 @@ def _nccl(comm: NcclComm) -> Json:
         "truncated": comm.truncated,
         "tuning": _tuning(comm),
         "init": _init(comm),
+        "choices": choices(comm.procs),
     }
     if comm.truncated:
         entry["transports"] = [{"a": None, "b": None, "via": via, "pairs": n} for via, n in sorted(comm.counts.items())]

@@ -71,6 +71,7 @@ def _entry(version: str | None, nranks: int | None, lines: list[str], failure: s
         "truncated": False,
         "tuning": None,
         "init": None,
+        "choices": None,
     }
 
 

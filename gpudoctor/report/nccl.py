@@ -8,6 +8,7 @@ from gpudoctor.facts.nccl import Graph, Nccl, NcclComm, kind_of
 from gpudoctor.facts.store import FactStore
 from gpudoctor.nccl_diagnostics import FAULT, PASSED, REMARK, STRANGE, UNABLE, read
 from gpudoctor.report.layout import Style, counted, hanging, spans
+from gpudoctor.report.nccl_choices import line as choices
 
 _COLUMN = 13
 _SHOWN = 8  # communicators; the rest are counted
@@ -29,6 +30,9 @@ def view(store: FactStore, style: Style) -> list[str]:
             lines.append(f"{'':<{_COLUMN}}and {counted(sum(map(len, list(groups.values())[number:])), 'communicator')} more (--format json)")
             break
         lines += _comm(same, style)
+    chosen = choices(nccl.procs) if nccl is not None else ""
+    if chosen:
+        lines += hanging(f"{'' if lines else 'NCCL':<{_COLUMN}}", " " * _COLUMN, chosen, style)
     if nccl is not None and nccl.diagnostics:
         lines += hanging(f"{'' if lines else 'NCCL':<{_COLUMN}}", " " * _COLUMN, _diagnostics(nccl), style)
     warned = (m for m in (nccl.messages if nccl is not None else ()) if m.family == "unknown" and m.level in ("WARN", "ATTN"))

@@ -10,6 +10,7 @@ from gpudoctor.report.layout import Style, hanging
 
 _STYLE = Style()
 _TUNING = "NCCL's model of its algorithms (NCCL_DEBUG_SUBSYS=TUNING)"
+_CHOICES = "What NCCL chose (NCCL_DEBUG_SUBSYS=TUNING)"
 _TITLES = {
     "gpus": "GPUs",
     "pairs": "Pairs",
@@ -38,6 +39,9 @@ def render(report: Report) -> str:
         shown = {title: [_flat(_row(entry)) for entry in entries]}
         if tuning:
             shown[_TUNING] = tuning
+        chosen = [row for entry in entries for row in entry.get("choices") or ()] if family == "nccl" else []
+        if chosen:
+            shown[_CHOICES] = list({tuple(row.values()): row for row in chosen}.values())
         for name, rows in shown.items():
             columns = [c for c in dict.fromkeys(k for row in rows for k in row) if any(row.get(c) is not None for row in rows)]
             body = [[_cell(row.get(c)) for c in columns] for row in rows]
@@ -49,7 +53,7 @@ def render(report: Report) -> str:
 
 def _row(entry: dict[str, Any]) -> dict[str, Any]:
     """Without what is a table of its own, or too long for a column."""
-    row = {k: v for k, v in entry.items() if k not in ("tuning", "init")}
+    row = {k: v for k, v in entry.items() if k not in ("tuning", "choices", "init")}
     if entry.get("init"):
         row["init_seconds"] = entry["init"]["seconds"]
     return row

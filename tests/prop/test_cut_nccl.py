@@ -25,6 +25,9 @@ SHORT = "\n".join(
         "h:1:2 [0] NCCL INFO === System : maxBw 370.8 totalBw 370.8 ===",
         "h:1:2 [0] NCCL INFO + PCI[48.0] - GPU/0-60 (0)",
         "h:1:2 [0] NCCL INFO               + NVL[370.8] - NVS/0-0",
+        "h:1:2 [0] NCCL INFO AllReduce: 67108864 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..23} cgaClusterSize 4",
+        "h:1:2 [0] NCCL INFO AllGather: 4096 Bytes -> Algo 1 proto 2 time 12.300000",
+        "h:1:2 NCCL DIAG [INFO] p2p: only 52/56 GPU-to-GPU peer accesses passed verification",
         "h:1:2 [0] NCCL INFO GPU/0-60 :GPU/0-60 (0/5000.0/LOC) GPU/0-70 (2/370.8/NVL)",
         "",
     ]
@@ -51,8 +54,10 @@ def said(nccl: Nccl | None) -> set[tuple[object, ...]]:
     for proc in nccl.procs if nccl else ():
         for key in ("host", "pid", "version", "cuda_driver", "network", "address", "nvlink_gbs", "fabric_state"):
             out.add((key, proc.host, getattr(proc, key)))
+        out |= {("choice", *key, *sizes) for key, sizes in proc.choices.items()}
         out |= {("path", *p) for p in proc.paths} | {("nic", n) for n in proc.nics}
     out |= {("message", m.family, *sorted(m.fields.items())) for m in (nccl.messages if nccl else ())}
+    out |= {("diagnostic", d.status, d.text) for d in (nccl.diagnostics if nccl else ())}
     return {entry for entry in out if entry[-1] is not None}
 
 

@@ -16,6 +16,8 @@ from gpudoctor.read.text import lines_of
 from tests.nccl_logs import job, training
 from tests.support import FIXTURES
 
+CHOSEN = [(8, "RING proto LL"), (1 << 20, "RING proto LL128"), (3 << 20, "NVLS_TREE proto SIMPLE"), (64, "TREE proto LL")]
+CUDA = "node07:101:201 [1] misc/cudawrap.cc:36 NCCL WARN Cuda failure 'out of memory'"
 # Synthetic: the shapes of real lines, mixed as no machine would.
 OF_NCCL = [
     *job(3, channels=3),
@@ -36,6 +38,17 @@ OF_NCCL = [
     "RuntimeError: NCCL error in: /x.cpp:1, unhandled cuda error, NCCL version 2.29.3",
     "the mark twice: NCCL INFO NCCL INFO Using network IB",
     "NCCL INFO",
+    *(f"h:1:2 [0] NCCL INFO {name}: {size} Bytes -> Algo {kind} channel{{Lo..Hi}}={{0..{size % 24}}}" for name in ("AllReduce", "AllGather", "Reduce") for size, kind in CHOSEN),
+    *(f"h:1:2 [0] NCCL INFO AllReduce: {size} Bytes -> Algo 1 proto {size % 4} time {size}.5" for size, _ in CHOSEN),
+    *(f"h:3:4 [0] NCCL INFO {size} Bytes -> Algo {size % 9} proto 0 time 1.0" for size, _ in CHOSEN),
+    "h:1:2 [0] NCCL INFO AllReduce [Symmetric]: 64 Bytes -> Kernel AllReduce_AGxLL_R nchannels 8 nthreads 512 nWorks 1",
+    "h:1:2 [0] NCCL INFO AllReduce: opCount 12 sendbuff 0x7f recvbuff 0x7f count 32 datatype 7 op 0 root 0 comm 0x7f [nranks=2] stream 0x55",
+    "h:9:9 [0] NCCL INFO AllReduce: opCount 12 sendbuff 0x7f recvbuff 0x7f count 32 datatype 7 op 0 root 0 comm 0x7f [nranks=2] stream 0x55",
+    "h:1:2 [0] NCCL INFO   Algorithm   |                            Tree                  |",
+    "h:1:2 [0] NCCL INFO ReduceScatter |     8.0/  61.1 |    16.5/ 180.6 |    16.4/ 232.2 |",
+    # Several writers in one line.
+    *(f"h:1:2 [0] NCCL INFO {cut}{CUDA}" for cut in ("Connected all rin", "Channel 07/0 : 0[0] -> 1[1] via P2P/", "Channel 01/24", "AllReduce: opCount 12 send", "comm 0x7f ra", "AllReduce: 64 Bytes -> Al")),
+    "host:1:2 [0] NCCL INFO Channel 23/0  Could not find: libnc:768:768 [0] NCCL INFO Channel 00/24 :  0 1",
 ]
 OF_OTHERS = [
     *training(["step done"], every=4),

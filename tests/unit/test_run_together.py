@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpudoctor.parsers.nccl_log import parse
+from gpudoctor.read.recognise import Recogniser
+from gpudoctor.read.text import lines_of
 from tests import support
 from tests.unit.test_homes import P2P, found, log, report
 
@@ -47,6 +50,22 @@ LAUNCHER = "(RayTrainWorker pid=4711, ip=10.0.0.17) [2026-03-01 12:00:00.1234567
 OWN = "vm:3796:3796 [1] NCCL INFO "
 
 
+SILENT = ["Connected all rin", "Trees [0] -1/-1", "AllReduce: opCount 12 sendb", "P2P Chunk", "Channel 07/24 ", "Channel 07/0 : 2[2] -> 3[3] via P2P/CUMEM"]
+
+
+@pytest.mark.parametrize("cut", SILENT)
+@pytest.mark.parametrize("others", [0, 400])
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_warning_behind_a_line_that_is_passed_over(cut: str, others: int, ended: bool) -> None:
+    """Among few of NCCL's lines and among many, and as the last line of all, which comes by itself."""
+    head = "node07:102:202 [2] NCCL INFO "
+    text = log({"node07": P2P}) + f"{head}Channel 00/24 :  0 1\n{head}Channel 07/0 : 2[2] -> 3[3] via P2P/CUMEM\n" + "a line of others\n" * others
+    told = report(f"{text}{head}{cut}{ERROR}" + ("\n" if ended else ""))
+    (failed,) = found(told, "cuda-error").values()
+    assert failed.subject == "rank:1" and told.exit_code == 1
+    assert not found(report(f"{text}{head}{cut}\n"), "cuda-error")
+
+
 @pytest.mark.parametrize("tail", ["Channel 10/0 : 1[1] -> 0[0] via P2P/CUMEM", "Connected all rings"])
 @pytest.mark.parametrize("others", [0, 40, 400])
 @pytest.mark.parametrize("before, status", [(TORCH_ERROR, 1), (LAUNCHER, 0), ("", 0)])
@@ -57,3 +76,28 @@ def test_an_error_into_whose_line_an_info_of_nccl_ran(tail: str, others: int, be
     assert done == status, got["diagnoses"]
     if status:
         assert got["diagnoses"][0]["evidence"][0]["where"] == f"line {others + 2}"
+
+
+PIECED = [
+    "step 1\n" * 90 + "vm:768:768 [0] NCCL INFO Channel 05/24 : 0 1\nvm:768:768 [0] NCCL INFO Channel 22/0 : 0[0] -> 1[1] via P2P/CUMEM\nvm:76] 0/-1\n"
+    "vm:768:768 [0] NCCL INFO Channel 23/0  Could not find: libnc:768:768 [0] NCCL INFO Channel 00/24 : 0 1\n",
+    "step 1\n" * 90 + "vm:566:566 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/Socket/0\n"
+    "vm:566:566 [0] NCCL INFO Channel 01/0 : 1[1] -> 0[0] [receive] via NET/Soc\nket/1\n" + "step 1\n" * 9,
+]
+
+
+@pytest.mark.parametrize("text", PIECED)
+def test_in_pieces_it_reads_the_same(text: str) -> None:
+    """A line of two writers, and one that a terminal broke within its transport."""
+    raw = text.encode()
+
+    def read(*pieces: bytes) -> list[str]:
+        reader = Recogniser("log.txt")
+        sections = [s for line in lines_of(pieces, reader) for s in reader.feed(line)]
+        return [repr(f) for s in [*sections, *reader.end()] if s.kind == "nccl-log" for f in parse(s)]
+
+    whole = read(raw)
+    assert len(whole) == 1 and "channels=24," not in whole[0]
+    assert "NET/Socket/1" in whole[0] or text == PIECED[0]
+    for size in range(20, 700, 3):
+        assert read(*(raw[at : at + size] for at in range(0, len(raw), size))) == whole, size
