@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
+from gpudoctor.checkers.xid_remedy import steps
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.presence import absent, comparable
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Grant, Platform
-from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, POSSIBLE, CannotTell, Cause, Evidence, Finding, Step
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, POSSIBLE, WARNING, CannotTell, Cause, Evidence, Finding, Step
 from gpudoctor.parts import is_laptop
 from gpudoctor.record import replace
+from gpudoctor.xids import lookup
 
 GPU_MISSING = Cause(
     "GD102",
@@ -62,6 +64,7 @@ class GpuMissing(BaseChecker):
             if event.bdf not in well and (event.bdf or "") not in said:
                 said.add(event.bdf or "")
                 yield _from_log(event)
+        yield from _mute(facts.get(KernelLog), gpus)
         for device in tree.gpus() if tree is not None else ():
             if (
                 device.all_ones
@@ -117,7 +120,43 @@ def _last_losses(log: KernelLog | None) -> tuple[KernelEvent, ...]:
         for e in log.of("xid", "fell-off", "rm-init-failed")
         if not e.stale and (e.kind != "xid" or e.code == _FELL_OFF)
     ]
+    if any(e.bdf is not None for e in lost):
+        lost = [e for e in lost if e.bdf is not None or "NV_ERR_" not in e.text]  # an assertion names no card: it is that one
     return tuple({e.subject: e for e in lost}.values())
+
+
+_MUTE = {
+    "reset-required": "the driver refuses every call to it until it is reset (NV_ERR_RESET_REQUIRED)",
+    "gsp-timeout": "its system processor (GSP) does not answer the driver",
+    "gsp-heartbeat": "its system processor (GSP) gave no sign of life in time. By itself, after a wake-up, it may pass; with calls that hang, it has stopped",
+}
+_STOPPED = ("gpu-hardware", "fallen-off")
+
+
+def _mute(log: KernelLog | None, gpus: Gpus | None) -> Iterator[Finding]:
+    """What the driver says of a GPU that stopped, where no Xid of the log says so."""
+    live = [e for e in log or () if not e.stale]
+    if any(e.kind in ("fell-off", "rm-init-failed") or e.kind == "xid" and lookup("xid", e.code).family in _STOPPED for e in live):
+        return
+    worst: dict[str, KernelEvent] = {}
+    for kind in _MUTE:
+        for event in (e for e in live if e.kind == kind):
+            if not (event.gpu is None and worst):
+                worst.setdefault(event.subject, event)
+    answers = gpus is not None and bool(gpus.listed) and all(g.error is None for g in gpus.listed)
+    for event in worst.values():
+        beside = " The driver's list shows every GPU: it was taken before, or the GPU has been reset since." if answers else ""
+        where = "a GPU that the line does not name" if event.gpu is None else event.who
+        yield Finding(
+            GPU_MISSING.slug,
+            NOTE if answers else WARNING if event.kind == "gsp-heartbeat" else ERROR,
+            event.subject,
+            f"{where[0].upper()}{where[1:]}: {_MUTE[event.kind]}.{beside}",
+            (event.at("text"),),
+            LIKELY,
+            "jobs and nvidia-smi fail or hang on this GPU",
+            steps("gsp" if event.kind != "reset-required" else "reset", None, (), event.gpu),
+        )
 
 
 def _from_log(event: KernelEvent) -> Finding:

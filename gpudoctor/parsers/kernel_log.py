@@ -56,6 +56,14 @@ _REFUSED = lazy(
     r"NVRM: (?:The NVIDIA probe routine was not called for \d+ device|None of the NVIDIA devices were (?:initialized|probed)"
     r"|installed in this system (?:is not supported by|requires use of the NVIDIA open))"
 )
+# What the driver's own assertions and watchdogs say of a GPU, often without an Xid: gone, good for nothing before a reset, or
+# no answer from its system processor. Newer drivers name the GPU by their own number.
+_TOLD = lazy(
+    r"NVRM: (?:GPU(?P<gpu>\d{1,3}) )?(?:\S.{0,160}? )?(?:(?P<lost>GPU lost from the bus \[NV_ERR_GPU_IS_LOST\])|(?P<reset>Reset required \[NV_ERR_RESET_REQUIRED\])"
+    r"|(?P<timeout>\*{3,80} GSP Timeout \*|Timeout after \d+s of waiting for RPC response from GPU\d* GSP|RC watchdog: GPU is probably locked)"
+    r"|(?P<heartbeat>GSP RM heartbeat timed out|Heartbeat timed out, currentTimeMs))"
+)
+_TOLD_KINDS = {"lost": "fell-off", "reset": "reset-required", "timeout": "gsp-timeout", "heartbeat": "gsp-heartbeat"}
 _LOAD = lazy(r"NVRM: loading NVIDIA UNIX\b.{0,40}?Kernel Module.{0,40}?\s(\d{3}\.\d+(?:\.\d+)?)\s")
 _MISMATCH = lazy(r"NVRM: API mismatch: ")
 _MODULE = lazy(r"NVRM: (this kernel module has the version \S.*|.{0,20}make sure that this kernel module.*)", re.I)
@@ -232,6 +240,14 @@ def _refused(section: Section, line: Line) -> KernelEvent | None:
     return _event(section, line, "refused", found, None) if found else None
 
 
+def _told(section: Section, line: Line) -> KernelEvent | None:
+    found = _TOLD.search(line.text)
+    if not found or not found.lastgroup or not _LOG_LINE.match(line.text[: found.start()]):
+        return None
+    gpu = found["gpu"]
+    return _event(section, line, _TOLD_KINDS[found.lastgroup], found, None, gpu=int(gpu) if gpu else None)
+
+
 def _load(section: Section, line: Line) -> KernelEvent | None:
     found = _LOAD.search(line.text)
     return _event(section, line, "driver-load", found, None) if found else None
@@ -259,6 +275,11 @@ _READERS: tuple[tuple[str, Callable[[Section, Line], KernelEvent | None]], ...] 
     ("AER", _struck),
     ("available PCIe bandwidth", _limited),
     ("fallen off the bus", _off_bus),
+    ("NV_ERR_", _told),
+    ("eartbeat timed out", _told),
+    ("GSP Timeout", _told),
+    ("RPC response from GPU", _told),
+    ("probably locked", _told),
     ("nit", _rm_init),  # RmInitAdapter, rm_init_adapter
     ("NVRM: BAR", _no_window),
     ("NVRM: installed in this system ", _refused),

@@ -6,7 +6,7 @@ from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.facts.system import Grant, GrantEntry, Platform, PlatformEntry
 from gpudoctor.model import CannotTell
 from tests.builders import bus, granted, host
-from tests.support import HERE, check, findings
+from tests.support import HERE, check, findings, parse
 
 
 def unknown(said, slug):
@@ -127,3 +127,56 @@ def test_a_laptop_switches_its_gpu_off():
     assert (found.severity, found.confidence) == ("note", "possible")
     (found,) = missing(bus(count=1, all_ones=True, name="NVIDIA Corporation GA100 [A100 PCIe 80GB]")).values()
     assert found.severity == "error"
+
+
+NVRM = "[   24.302465] NVRM: "
+
+
+@pytest.mark.parametrize(
+    ("log", "subject", "severity", "words"),
+    [
+        ("GPU6 _kgspLogRpcTimeout: ********************** GSP Timeout **********************", "gpu:6", "error", "GPU6: its system processor"),
+        ("GPU6 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 812 heartbeat 18 diff 6070 timeout 5200", "gpu:6", "warning", "no sign of life"),
+        ("_kgspRpcRecvPoll: GSP RM heartbeat timed out", "host", "warning", "A GPU that the line does not name"),
+        ("krcWatchdog_IMPL: RC watchdog: GPU is probably locked!  Notify Timeout Seconds: 7", "host", "error", "does not answer the driver"),
+        (
+            "nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned from status @ kernel_channel.c:2827",
+            "host", "error", "until it is reset",
+        ),
+        ("GPU3 nvCheckOkFailedNoLog: Check failed: GPU lost from the bus [NV_ERR_GPU_IS_LOST] (0x0000000F) returned from x @ y.c:1", "gpu:3", "error", "has fallen off"),
+    ],
+)  # fmt: skip
+def test_the_driver_says_without_an_xid_that_a_gpu_stopped(log, subject, severity, words):
+    found = missing(*parse("kernel-log", f"{NVRM}{log}\n"))
+    assert list(found) == [subject]
+    assert found[subject].severity == severity
+    assert words in found[subject].message
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "GPU0 nvAssertFailedNoLog: Assertion failed: (status == NV_OK) || (status == NV_ERR_GPU_IN_FULLCHIP_RESET) @ rs_client.c:844",
+        "nvAssertOkFailedNoLog: Assertion failed: Invalid state [NV_ERR_INVALID_STATE] (0x00000040) returned from status @ kernel_bif.c:1",
+        "GPU0 _kgspProcessRpcEvent: Attempted to process RPC event from GPU0: 0x101a during bootup without API lock",
+    ],
+)
+def test_other_assertions_of_the_driver_are_no_lost_gpu(log):
+    assert missing(*parse("kernel-log", f"{NVRM}{log}\n")) == {}
+
+
+def test_a_sentence_on_a_lost_gpu_is_no_line_of_the_log():
+    assert parse("kernel-log", "we saw NVRM: Check failed: GPU lost from the bus [NV_ERR_GPU_IS_LOST] once a week\n") == []
+
+
+def test_an_xid_says_it_once():
+    said = "Xid (PCI:0000:41:00): 119, pid=1, Timeout after 6s of waiting for RPC response from GPU0 GSP! Expected function 76 (GSP_RM_CONTROL)."
+    log = f"{NVRM}{said}\n{NVRM}_kgspRpcRecvPoll: GSP RM heartbeat timed out\n"
+    assert missing(*parse("kernel-log", log)) == {}
+    gone = "[ 1.5] NVRM: Xid (PCI:0000:41:00): 79, pid=1, GPU has fallen off the bus.\n[ 1.6] NVRM: GPU lost from the bus [NV_ERR_GPU_IS_LOST] (0x0000000F)\n"
+    assert list(missing(*parse("kernel-log", gone))) == ["gpu:0000:41:00.0"]
+
+
+def test_gpus_that_answer_make_it_worth_knowing_only():
+    log = parse("kernel-log", f"{NVRM}GPU0 _kgspLogRpcTimeout: ******* GSP Timeout *******\n")
+    assert {f.severity for f in missing(*host().facts(), *log).values()} == {"note"}
