@@ -76,11 +76,6 @@ def _tells(tail: bytes) -> bool:
     return (b"B" in tail and _CHOSE in tail) or (b"|" in tail and _ROW in tail)
 
 
-def _loud(text: bytes) -> bool:
-    """May lines that are passed over by how they begin tell something after all? Of most chunks it is told at once that they do not."""
-    return (b"W" in text and _WARNS in text) or _tells(text)
-
-
 def before_nccl(text: str) -> str | None:
     """The words of another writer into whose line NCCL's ran; None where only a launcher's prefix stands there."""
     at = text.find("NCCL ")
@@ -151,12 +146,11 @@ class Cutter:
         known = self._told.get
         end = 0  # of the last line
         at = find(INFO)
-        loud = at >= 0 and _loud(text)
         while at >= 0:
             start = rfind(b"\n", end, at) + 1
             end = find(b"\n", at)
             head, tail = text[start:at], text[at + _LEVEL : end]
-            if tail[:5] not in _QUIET or (loud and self._heard(head, tail)):
+            if tail[:5] not in _QUIET or self._heard(head, tail):
                 if look_for_broken and b" via " in tail and find(b"\n", end + 1, end + 1 + _MAX_SHORT) >= 0:
                     return None
                 told = known(head)
@@ -173,7 +167,6 @@ class Cutter:
         others: list[bytes] = []
         numbers: list[int] = []
         known = self._told.get
-        loud = _loud(text)
         lines = text.split(b"\n")
         lines.pop()
         for number, line in enumerate(lines):
@@ -186,7 +179,7 @@ class Cutter:
                 continue
             told = known(head)
             if told is None or tail[NUMBERED:] not in told:
-                if tail[:5] not in _QUIET or (loud and self._heard(head, tail)):
+                if tail[:5] not in _QUIET or self._heard(head, tail):
                     self._new(cuts, told, head, tail, number)
                 elif len(head) > _LONG:
                     self.run_into.append(head)
@@ -208,12 +201,6 @@ class Cutter:
             told = self._thread(head)
         if b"W" in tail and _WARNS in tail:
             pass
-        elif (word in CALLS or word[:1].isdigit()) and _CHOSE in tail:
-            chosen = tail[: tail.find(b"{")]  # before the channels, which differ from call to call
-            if chosen in told:
-                return
-            told.add(chosen)
-            self._room -= 1
         elif word == b"Chann":
             if b" via " in tail:
                 told.add(tail[NUMBERED:])
@@ -222,14 +209,20 @@ class Cutter:
                 return
             else:
                 told.add(_RING)
-        elif word in _OF_RINGS and b" via " not in tail:
-            if _RING in told:
-                return
-            told.add(_RING)
         elif word in NAMING:
             # What the process says of connections from here on is of that communicator.
             for told in self._fellows.get(head, ()):
                 told.clear()
+        elif word in _OF_RINGS and b" via " not in tail:
+            if _RING in told:
+                return
+            told.add(_RING)
+        elif (word in CALLS or word[:1].isdigit()) and _CHOSE in tail:
+            chosen = tail[: tail.find(b"{")]  # before the channels, which differ from call to call
+            if chosen in told:
+                return
+            told.add(chosen)
+            self._room -= 1
         cuts.append((head, tail + b"\n", place))
 
     def _thread(self, head: bytes) -> set[bytes]:
