@@ -9,7 +9,7 @@ from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.facts.gpu import Driver, Gpu, Gpus
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import FabricManager, FabricManagerEntry, Platform
-from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, CannotTell, Cause, Finding, Step, Threshold
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, POSSIBLE, WARNING, CannotTell, Cause, Finding, Step, Threshold
 from gpudoctor.parts import find
 
 SETTLE = Threshold(
@@ -68,15 +68,28 @@ class Fabric(BaseChecker):
                 said = True
                 yield finding
         if entry is not None and entry.found_no_switch and _open(gpus):
-            yield CannotTell(
-                FABRIC.slug,
-                "Fabric Manager found no NVSwitch: right on a host without them, where it is not needed; on boards of the B200 "
-                "generation the NVLink subnet manager (nvlsm) is missing. Which it is, the list of GPUs shows: nvidia-smi -L",
-            )
+            yield _no_switch(entry)
         if not said and not any(g.fabric_state for g in gpus) and _needs_fabric(gpus) and _silent(entry):
             yield CannotTell(
                 FABRIC.slug, "the input shows neither the GPUs' fabric state nor the Fabric Manager; needed is nvidia-smi -q -x"
             )
+
+
+def _no_switch(entry: FabricManagerEntry) -> Finding:
+    return Finding(
+        FABRIC.slug,
+        NOTE,
+        "host",
+        "Fabric Manager found no NVSwitch and ended (NV_WARN_NOTHING_TO_DO). On a host without NVSwitches (PCIe, bridged and consumer "
+        "cards, boards of four) that is right: it is not needed there, and its failure keeps nothing from working. On eight SXM GPUs it is a "
+        "fault: the switches are not on the bus, or on boards of the B200 generation the NVLink subnet manager (nvlsm) is missing.",
+        (entry.at("found_no_switch"),),
+        POSSIBLE,
+        remediation=(
+            Step("See which GPUs these are, and whether switches are on the bus", "nvidia-smi -L; lspci -nn -d 10de: | grep 0680"),
+            Step("No switches by design: switch the service off", "sudo systemctl disable nvidia-fabricmanager", "reversible"),
+        ),
+    )
 
 
 def _needs_fabric(gpus: tuple[Gpu, ...]) -> bool:

@@ -20,7 +20,8 @@ _ONE_DEVICE = re.compile(r"(?:sudo\s+)?lspci\s[^|;&]*-\w*s\s")  # after a `#`, t
 _SEVERAL = re.compile(r"\s*(?:;|&&|\|\|)\s*")
 # Which commands can have printed an output that its command explains; any can for the kinds not named here.
 _PRINTS = {
-    "smi-topo": re.compile(r"\btopo\b"),
+    # Mistyped (`-p2p -p`) or without its value it prints a complaint.
+    "smi-topo": re.compile(r"\btopo\b(?!.*\s(?:-p2p|--p2pstatus)(?:\s*$|[\s=]+[^\srwnap]))"),
     "smi-nvlink": re.compile(r"\bnvlink\b|\s(?:-L|--list-gpus)\b"),
     "df": re.compile(r"\bdf\b"),
     "lspci": re.compile(r"\blspci\b(?!\s+-\w*t)|\bsetpci\b|\bfor\b"),  # the tree of -t has no blocks

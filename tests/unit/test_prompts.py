@@ -37,3 +37,13 @@ def test_a_command_is_near_its_output_or_the_end_of_the_output_before() -> None:
     assert prompts.command_of("df", 40 + MAX_DISTANCE) == "df -h"
     prompts.read("$ df -h", 50)
     assert prompts.command_of("df", 51 + MAX_DISTANCE) is None
+
+
+def test_a_mistyped_command_prints_no_matrix() -> None:
+    prompts = Prompts()
+    prompts.read("root@node07:~# nvidia-smi topo -p2p -p", 1)
+    prompts.read("root@node07:~# nvidia-smi topo -p2p", 2)
+    prompts.read("root@node07:~# nvidia-smi topo -p2p p", 3)
+    assert prompts.command_of("smi-topo", 4) == "nvidia-smi topo -p2p p"
+    prompts.read("$ nvidia-smi topo -p2p rw", 9)
+    assert prompts.command_of("smi-topo", 10) == "nvidia-smi topo -p2p rw"
