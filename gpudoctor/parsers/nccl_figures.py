@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from gpudoctor.parsers.nccl_complaints import Where
 from gpudoctor.parsers.nccl_process import Seen
-from gpudoctor.parsers.nccl_state import Proc
-from gpudoctor.read.nccl_cut import CALLS
+from gpudoctor.parsers.nccl_state import NO_RANK, Comm, Proc
+from gpudoctor.read.nccl_cut import CALLS, OPCOUNT
 
 _CHANNELS = re.compile(rb"(\d+) coll channels, (?:\d+ collnet channels, )?(?:(\d+) nvls channels, )?(\d+) p2p channels")
 _PATTERN = re.compile(
@@ -34,6 +34,7 @@ _CHOICE = re.compile(
     rb"(?:([A-Z][A-Za-z]+)(?: \[([A-Z][A-Za-z ]+)\])?: )?(\d{1,18}) Bytes -> "
     rb"(?:Algo (\w+) proto (\w+) (?:channel\{|time )|Kernel (\w+) nchannels |(?:cudaMemcpy|RMA proxy)[^\n]*\n)"
 )
+_CALL = re.compile(rb"\w+: opCount [0-9a-f]+ sendbuff \S+ recvbuff \S+ count \d+ datatype \d+ op \d+ root -?\d+ comm (0x[0-9a-f]+) \[nranks=(\d+)\] stream")
 _ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")  # by number, 2.14 and later
 _BY_NAME = {name.upper(): name for name in (*_ALGORITHMS, *_PROTOCOLS)}
 _MAX_CHOICES = 256  # kinds, not calls
@@ -124,10 +125,21 @@ def _named(word: bytes, names: tuple[str, ...]) -> str:
 
 
 def _call(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
-    if b" Bytes -> " in message:
+    if OPCOUNT in message:
+        _of_call(proc, message, where)
+    elif b" Bytes -> " in message:
         _choice(proc, message)
     else:
         _tuning(proc, message, seen, where)
+
+
+def _of_call(proc: Proc, message: bytes, where: Where) -> None:
+    """A call (subsystem COLL) names its communicator and the size of it: all there is in an excerpt without its start."""
+    found = _CALL.match(message) if not proc.all else None
+    if found is not None:
+        comm = Comm(found[1].decode(), NO_RANK, int(found[2]), 0)
+        comm.where = where()
+        proc.begin(found[1], comm)
 
 
 def _pattern(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:

@@ -22,10 +22,13 @@ from gpudoctor.read.nccl_cut import MARK, NAMING, NUMBERED
 MAX_PROCS = 20_000
 
 _WHO = re.compile(rb"(?:^|[\s>:\]|)*`\"'])([A-Za-z0-9_][\w.-]*):(\d+)(?::(\d+))?(?: \[(-?\d+)\])? *$")
+_CUT_HOST = re.compile(rb"[\w.-]:$")  # what is left of a host's name that was cut or masked at its beginning
 _ONLY_DEV = re.compile(rb"(?:^|\s)\[(-?\d+)\] *$")
 # The part of a WARN or ATTN prefix behind the device: `transport/net.cc:12 (netInit) `, a plug-in's `ofi_process_cq:12 `,
 # and the marks of a paste that makes NCCL's words bold.
 _SOURCE = re.compile(rb"(?: ?([\w./+-]+\.(?:cc|h|cu|c|cpp))|(?<=\]) ([A-Za-z_]\w*)):\d+(?: \([^)]*\))? *[*_`]{0,3}$")
+_LINKED = re.compile(rb"\[([\w./+-]+:\d+)\]\(https?://[^()\s]*\)")
+_FUNCTION = re.compile(rb"(?:^|\s)()([A-Za-z]\w*_\w*):\d+ *$")  # a plug-in's, where the process was left out
 # What NCCL gave back to its caller. Deeper in the stack a result may be one that it goes on without.
 _RESULT = re.compile(rb"(?:(?:misc/)?(?:group|enqueue)\.cc:\d+ -> [1-6](?: \[Async thread\])?|init\.cc:\d+ -> [1-6] \[Async thread\])[ \r]*\n")
 # A writer's prefix at the end of what stands before its message; the same where it runs into another's.
@@ -137,15 +140,16 @@ class NcclLog:
         found = _WHO.search(before)
         dev: int | None = None
         if found is not None:
-            host = found[1].decode("ascii", "replace")
-            pid = int(found[2])
+            host, pid = found[1].decode("ascii", "replace"), int(found[2])
+            if not found[3] and host.isdigit() and _CUT_HOST.search(before, 0, found.start(1)):  # `-worker-1:946:988 [0]`
+                host, pid = "", int(host)
             dev = int(found[4]) if found[4] else None
-            key: tuple[str | None, int | None, int | None] = (host, pid, None)
+            key: tuple[str | None, int | None, int | None] = (host or None, pid, None)
             if key not in self.procs:
                 # Two writers may run into one line: `…Partitiovm:705:705 [0] NCCL`. The known name behind it is meant.
-                if found.start(1) > 0:
+                if host and found.start(1) > 0:
                     host = next((h for h in self._hosts.get(pid, ()) if host.endswith(h)), host)
-                key = (host, pid, None)
+                key = (host or None, pid, None)
                 self._hosts.setdefault(pid, set()).add(host)
         else:
             alone = _ONLY_DEV.search(before)
@@ -214,7 +218,9 @@ class NcclLog:
 
     def _warn(self, before: bytes, message: bytes, where: Where) -> None:
         file = None
-        found = _SOURCE.search(before)
+        if b"](http" in before:  # a mailer made a link of `net_ib.cc:101`
+            before = _LINKED.sub(rb"\1", before)
+        found = _SOURCE.search(before) or _FUNCTION.search(before)
         if found is not None:
             file = (found[1] or found[2]).decode("ascii", "replace")
             before = before[: found.start()]

@@ -15,7 +15,7 @@ _VIA = re.compile(
     rb"(P2P/(?:direct pointer|indirect/\d+\[[0-9a-f]+\]|IPC|CUMEM|MNNVL)(?:/(?:read|CE))*"
     rb"|SHM(?:/(?:direct|CE))+|direct shared memory"
     rb"|NET/[\w .+-]+/\d+(?:\(\d+\))?(?:/(?:GDRDMA(?:\(PCI\))?|Shared))*)"
-    rb"(?: comm 0x[0-9a-f]+ nRanks \d+)? *\r?\n"
+    rb"(?: comm 0x[0-9a-f]+ nRanks \d+)?(?: ?(?:\[\d+m)? ?\[repeated \d+x across cluster\] ?(?:\[0m)?)? *\r?\n"  # Ray's words at its end
 )
 # The same before a transport that is known already.
 _PAIR = re.compile(rb"Channel [\d/]* ?: *(\d+)\[([0-9a-f]+)\] -> (\d+)\[([0-9a-f]+)\](?: \[(send|receive)\])?")

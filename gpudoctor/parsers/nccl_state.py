@@ -12,6 +12,7 @@ from gpudoctor.read.text import clean
 from gpudoctor.record import made_of
 
 Place = tuple[int, bytes]  # number of a line and how it begins
+NO_RANK = -1  # of a process that no line gave a number
 UNKNOWN = 1 << 30  # of a communicator whose size no line told
 _MOST = 2 * MAX_PAIRS  # each pair is told by both ends
 _BITS = 1 << 26  # pairs a bit map may hold: 11,585 ranks
@@ -280,7 +281,7 @@ class Proc:
             early.ring_channels = self.ring_channels
             self.all.append(early)
         if not self.all and (self.channels or self.ring_channels or self.graphs):
-            loose = Comm("", -1, UNKNOWN, 0)
+            loose = Comm("", NO_RANK, UNKNOWN, 0)
             loose.channels, loose.ring_channels, loose.graphs = self.channels, self.ring_channels, self.graphs
             self.all.append(loose)
         elif self.all and self.all[-1].channels is None:

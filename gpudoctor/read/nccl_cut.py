@@ -37,6 +37,8 @@ SILENT = frozenset(
 # The same of calls, of which there may be millions, but for what NCCL chose for them and a row of its model (TUNING).
 CALLS = frozenset((b"AllRe", b"AllGa", b"Reduc", b"Broad", b"Allto", b"Gathe", b"Scatt"))
 _CHOSE, _ROW = b" Bytes -> ", b"Scatter |"
+OPCOUNT = b": opCount "  # a call, of which each names its communicator: the first of a thread will do
+_CALLED = b"call"  # told
 _QUIET = SILENT | CALLS
 # How lines begin that may name a communicator: what was said of connections before is another's.
 NAMING = frozenset((b"comm ", b"ncclC", b"[Rank", b"rank "))
@@ -68,7 +70,7 @@ def is_own(line: bytes) -> bool:
 def says_nothing(tail: bytes) -> bool:
     """Is a line of level INFO one that is passed over? Not where another writer's warning ran into it."""
     word = tail[:5]
-    return word in _QUIET and _WARNS not in tail and not (word in CALLS and _tells(tail))
+    return word in _QUIET and _WARNS not in tail and not (word in CALLS and (OPCOUNT in tail or _tells(tail)))
 
 
 def _tells(tail: bytes) -> bool:
@@ -150,7 +152,7 @@ class Cutter:
             start = rfind(b"\n", end, at) + 1
             end = find(b"\n", at)
             head, tail = text[start:at], text[at + _LEVEL : end]
-            if tail[:5] not in _QUIET or self._heard(head, tail):
+            if (word := tail[:5]) not in _QUIET or (b"W" in tail or word in CALLS) and self._heard(head, tail):
                 if look_for_broken and b" via " in tail and find(b"\n", end + 1, end + 1 + _MAX_SHORT) >= 0:
                     return None
                 told = known(head)
@@ -179,7 +181,7 @@ class Cutter:
                 continue
             told = known(head)
             if told is None or tail[NUMBERED:] not in told:
-                if tail[:5] not in _QUIET or self._heard(head, tail):
+                if (word := tail[:5]) not in _QUIET or (b"W" in tail or word in CALLS) and self._heard(head, tail):
                     self._new(cuts, told, head, tail, number)
                 elif len(head) > _LONG:
                     self.run_into.append(head)
@@ -192,6 +194,8 @@ class Cutter:
         if tail[:5] in SILENT:
             return False
         told = self._told.get(head)
+        if OPCOUNT in tail:
+            return not told or _CALLED not in told
         return not (told and tail[: tail.find(b"{")] in told) and _tells(tail)
 
     def _new(self, cuts: list[Cut], told: set[bytes] | None, head: bytes, tail: bytes, place: int) -> None:
@@ -223,6 +227,10 @@ class Cutter:
                 return
             told.add(chosen)
             self._room -= 1
+        elif word in CALLS and OPCOUNT in tail:
+            if _CALLED in told:
+                return
+            told.add(_CALLED)
         cuts.append((head, tail + b"\n", place))
 
     def _thread(self, head: bytes) -> set[bytes]:

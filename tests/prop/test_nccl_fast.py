@@ -36,6 +36,8 @@ OF_NCCL = [
     "vm:704:704 [0] init.cc:1294 (f) NCCL WARN Multiple Ranks are using the same GPU/Partitiovm:705:705 [0] NCCL INFO group.cc:147 -> 5",
     "NCCL version 2.28.9+cuda13.0",
     "RuntimeError: NCCL error in: /x.cpp:1, unhandled cuda error, NCCL version 2.29.3",
+    "h:1:2 [0] NCCL INFO AllReduce: opCount 28c sendbuff 0x1 recvbuff 0x2 count 4 datatype 7 op 0 root 0 comm 0x5 [nranks=2] stream 0x9",
+    "h:7:7 [0] NCCL INFO Broadcast: opCount 2 sendbuff 0x1 recvbuff 0x2 count 4 datatype 7 op 0 root 0 comm 0x5 [nranks=2] stream 0x9",
     "the mark twice: NCCL INFO NCCL INFO Using network IB",
     "NCCL INFO",
     *(f"h:1:2 [0] NCCL INFO {name}: {size} Bytes -> Algo {kind} channel{{Lo..Hi}}={{0..{size % 24}}}" for name in ("AllReduce", "AllGather", "Reduce") for size, kind in CHOSEN),

@@ -391,3 +391,45 @@ def test_connections_over_the_network_without_devices() -> None:
     assert {t for c in read(text).comms for t in via(c)} == {(7, 8, "NET/AWS Libfabric/0"), (1, 4, "NET/IB/1/GDRDMA")}
     order = "h1:2:3 [0] NCCL INFO Ring 00 : 1 -> 0 -> 1\nh1:2:3 [0] NCCL INFO NCCL version 2.28.9+cuda13.0\n"
     assert {t for c in read(order).comms for t in via(c)} == set()
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        ("-worker-1:946:988 [0] NCCL INFO ", (None, 946)),  # a name of which the beginning was masked
+        ("...-48:34050:34121 [0] NCCL INFO ", (None, 34050)),
+        ("rank0:1234:12:13 [1] NCCL INFO ", ("1234", 12)),  # a label before a host that is a number
+        ("host.example:12:13 [1] NCCL INFO ", ("host.example", 12)),
+    ],
+)
+def test_whose_line_it_is(head: str, expected: tuple[str | None, int]) -> None:
+    (proc,) = read(f"{head}Using network IB\n").procs
+    assert (proc.host, proc.pid) == expected
+
+
+def test_a_plug_ins_function_is_no_host() -> None:
+    found = read("net_plugin_get_ep:969 NCCL WARN NET/OFI Couldn't open endpoint\n")
+    assert [(m.host, m.pid, m.file) for m in found.messages] == [(None, None, "net_plugin_get_ep")]
+    assert read("node7:969 NCCL WARN NET/OFI Couldn't open endpoint\n").messages[0].host == "node7"
+
+
+def test_a_link_made_of_a_source_line_leaves_the_writer() -> None:
+    (message,) = read("h7:1:2 [3] transport/[net_ib.cc:101](http://net_ib.cc:101/) NCCL WARN NET/IB : Got async event : port error\n").messages
+    assert (message.host, message.pid, message.dev, message.file) == ("h7", 1, 3, "transport/net_ib.cc")
+
+
+@pytest.mark.parametrize("tail", ["\x1b[32m [repeated 106x across cluster]\x1b[0m", "[32m [repeated 106x across cluster] [0m", " [repeated 3x across cluster]"])
+def test_a_transport_before_the_words_of_ray(tail: str) -> None:
+    found = read(f"h:1:2 [5] NCCL INFO Channel 23/0 : 6[a01c0] -> 5[901d0] via P2P/IPC/read{tail}\n")
+    assert via(found.comms[0]) == {(5, 6, "P2P/IPC/read")}
+
+
+def test_a_log_of_calls_alone_tells_the_size_of_their_communicator() -> None:
+    call = "NCCL INFO AllReduce: opCount 28c sendbuff 0x1 recvbuff 0x2 count 4 datatype 7 op 0 root 0 comm 0x5{0} [nranks=4] stream 0x9"
+    lines = [f"h:{n}:{n} [{n}] {call.format(n)}" for n in range(4)]
+    (comm,) = read("\n".join(lines * 3) + "\n").comms
+    assert (comm.nranks, comm.version, comm.transports) == (4, None, ())
+    # Where its start was logged, that says it.
+    started = [f"h:{n}:{n} [{n}] NCCL INFO ncclCommInitRank comm 0x5{n} rank {n} nranks 4 cudaDev {n} nvmlDev {n} busId {n}000 commId 0x77 - Init COMPLETE" for n in range(4)]
+    (comm,) = read("\n".join(started + lines) + "\n").comms
+    assert sorted(r.rank for r in comm.ranks) == [0, 1, 2, 3]
