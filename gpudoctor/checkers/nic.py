@@ -225,20 +225,23 @@ def _far(facts: FactView) -> Iterator[Finding | CannotTell]:
     alone = len({p.nic for p in best.values()}) == 1
     for group in far.values():
         if alone and len(group) > 1:
-            yield _one_for_all(group, nics, served)
+            yield _one_for_all(group, nics, [p for _, p in sorted(best.items()) if p.path in NEAR])
         else:
             yield from (_far_finding(gpu, path, served, gpus) for gpu, path in group)
 
 
-def _one_for_all(group: list[tuple[Gpu, NicPath]], nics: Nics, served: NicPath | None) -> Finding:
+def _one_for_all(group: list[tuple[Gpu, NicPath]], nics: Nics, near: list[NicPath]) -> Finding:
     """One adapter serves all GPUs of the host: that is said once, of the adapter."""
     name = group[0][1].nic
     nic = next((n for n in nics if n.name == name), Nic(name=name))
     ways: dict[str, list[int | None]] = {}
     for gpu, path in group:
         ways.setdefault(path.path, []).append(gpu.index)
-    words = "; ".join(f"{', '.join(f'GPU{i}' for i in ways[p])} reach it {_WORDS[p]} ({p})" for p in ORDER if p in ways)
-    beside = f" Only GPU{served.gpu} has it at {served.path}." if served is not None else ""
+    words = "; ".join(
+        f"{', '.join(f'GPU{i}' for i in ways[p])} {'reach' if len(ways[p]) > 1 else 'reaches'} it {_WORDS[p]} ({p})" for p in ORDER if p in ways
+    )
+    served = near[0] if near else None
+    beside = f" Only {', '.join(f'GPU{p.gpu}' for p in near)} {'has' if len(near) == 1 else 'have'} it at {' or '.join(dict.fromkeys(p.path or '' for p in near))}." if near else ""
     return Finding(
         NIC_FAR.slug,
         WARNING if served is not None else NOTE,

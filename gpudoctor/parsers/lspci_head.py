@@ -13,6 +13,10 @@ _LONGEST = 400  # characters of an address line that are looked at; real ones en
 # What scripts print before an address: `Card: `, `GPU 0: `, `=== `.
 _LABEL = r"^\s*(?:[A-Za-z][\w -]{0,24}?[:=]\s{1,4}|[=#*>-]{1,40}\s{0,4})?"
 _HEAD = lazy(rf"{_LABEL}((?:[0-9a-fA-F]{{4,8}}:)?[0-9a-fA-F]{{2}}:[0-9a-fA-F]{{2}}\.[0-7]) (\S.*)$")
+_BEHIND_WORDS = lazy(
+    r"^\s*[A-Za-z][^|:]{0,100}\s((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]) "
+    r"((?:VGA compatible controller|3D controller|PCI bridge)(?: \[\d{4}\])?: .*)$"
+)
 _BARE = lazy(rf"{_LABEL}((?:[0-9a-fA-F]{{4,8}}:)?[0-9a-fA-F]{{2}}:[0-9a-fA-F]{{2}}\.[0-7])\s{{0,4}}[:=#*>-]{{0,40}}\s*$")
 _NUMERIC = lazy(r"^([0-9a-f]{4}): ([0-9a-f]{4}:[0-9a-f]{4})(?![0-9a-f])")  # lspci -n
 _CLASSED = lazy(r"^([^:\[\]]{2,60}?)(?: \[([0-9a-f]{4})\])?: (.*)$")
@@ -97,7 +101,7 @@ def known_id(text: str) -> str | None:
 
 def head_of(line: Line) -> Head | None:
     """The address line, or None for any other line."""
-    found = _HEAD.match(line.text)
+    found = _HEAD.match(line.text) or _BEHIND_WORDS.match(line.text)
     if not found:
         return None
     address = bdf.normalise(found[1])

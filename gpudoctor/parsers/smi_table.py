@@ -110,6 +110,8 @@ def _first(section: Section, line: Line, named: re.Match[str], cells: list[str])
     errors = cells[2].strip() if len(cells) > 2 else ""
     if errors.isdigit():
         values["ecc_uncorrectable_volatile"] = int(errors)
+    elif errors == "On":  # where the GPU is cut into instances, their errors are counted apart
+        values["mig_mode"] = "enabled"
     return _Card(section, line, int(named[1]), values)
 
 

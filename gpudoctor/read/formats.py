@@ -64,7 +64,11 @@ _ELSE = (
 _PCI_LABEL = r"^\s*(?:[A-Za-z][\w -]{0,24}?[:=]\s{1,4}|[=#*>-]{1,40}\s{0,4})?"
 _PCI_AT = r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 # An address and what lspci prints behind it: `3D controller: …`, `"3D controller" …` (-mm), `0302: 10de:2335` (-n).
-_PCI_HEAD = rf"{_PCI_LABEL}{_PCI_AT} (?:\"|[A-Z][^|]{{3}}|3D |[0-9a-f]{{4}}: [0-9a-f]{{4}}:)"
+_PCI_HEAD = (
+    rf"{_PCI_LABEL}{_PCI_AT} (?:\"|[A-Z][^|]{{3}}|3D |[0-9a-f]{{4}}: [0-9a-f]{{4}}:)"
+    # Behind an author's words the class must be one of lspci's.
+    rf"|^\s*[A-Za-z][^|:]{{0,100}}\s{_PCI_AT} (?:VGA compatible controller|3D controller|PCI bridge)(?: \[\d{{4}}\])?: "
+)
 # An address alone, which a script prints above the lines that it filters.
 _PCI_BARE = rf"{_PCI_LABEL}{_PCI_AT}\s{{0,4}}[:=#*>-]{{0,40}}\s*$"
 # Lines of a device's block from which an excerpt without its address line may begin.
@@ -213,7 +217,7 @@ OUTPUTS: tuple[Format, ...] = (
         rf"{_PCI_HEAD}|{_PCI_BARE}|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|{_PCI_TELLING}",
         # Indented lines belong, but not those that other outputs indent too (topology headers, NVLink rows, tables, logs),
         # nor the first lines of what follows in a post that is indented as a whole.
-        rf"{_PCI_HEAD}|{_PCI_BARE}|^\s+(?!{_ELSE}|[A-Z][\w ]{{1,40}}\s: |GPU\d|GPU \d|NIC\d|Link \d|[|+<]|\d+\s+\d+\s|\[ *\d+\.\d|\[\w{{3}} \w{{3}} )\S|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|^\^+|{_PCI_WORDS}",
+        rf"{_PCI_HEAD}|{_PCI_BARE}|^\s+(?!{_ELSE}|[A-Z][\w ]{{1,40}}\s: |GPU\d|GPU \d|NIC\d|Link \d|[|+<]|\d+\s+\d+\s|\[ *\d+\.\d|\[\w{{3}} \w{{3}} |[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:|\d{{4}}-\d\d-\d\d[T ]\d\d:)\S|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|^\^+|{_PCI_WORDS}",
         strangers=3,  # a name or a list that a mailer broke
         hints=(
             r":[0-9a-f]{2}\.[0-7] (?:\"|[A-Z3]|[0-9a-f]{4}: )",

@@ -194,3 +194,15 @@ def test_one_string_of_many_lines_with_a_log_in_it() -> None:
     )
     kinds = [s.kind for s in recognise('{"body": "' + body + '"}\n')]
     assert sorted(kinds) == ["kernel-log", "lspci"]
+
+
+@pytest.mark.parametrize("name", ["/var/log/messages:", "out/node1.txt:", "topo.log:{}:"])
+def test_names_of_files_as_grep_prints_them(name: str) -> None:
+    lines = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV12\t0-31\nGPU1\tNV12\t X \t32-63\n".splitlines()
+    (section,) = recognise("".join(f"{name.format(n)}{line}\n" for n, line in enumerate(lines, 9)))
+    assert {(p.a, p.b, p.path) for f in smi_topo.parse(section) if isinstance(f, Pairs) for p in f} == {(0, 1, "NVL")}
+
+
+@pytest.mark.parametrize("name", ["node07.example:", "a sentence.txt:"])
+def test_other_words_with_a_colon_are_no_name_of_a_file(name: str) -> None:
+    assert recognise(f"{name}GPU0\t X \tNV12\t0-31\n{name}GPU1\tNV12\t X \t32-63\n") == []

@@ -380,3 +380,25 @@ def test_lspcis_word_that_a_link_is_narrower_than_the_device() -> None:
     assert one("\t\tLnkSta:\tSpeed 2.5GT/s (downgraded), Width x4 (downgraded)\n").narrowed is True
     for state in ("Speed 2.5GT/s (downgraded), Width x16 (ok)", "Speed 8GT/s, Width x4", "Speed 2.5GT/s (downgraded), Width x0 (downgraded)"):
         assert all(d.narrowed is None for d in read(f"\t\tLnkSta:\t{state}\n\t\tLnkCtl:\tASPM Disabled\n"))
+
+
+NARROW_LINK = "\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM L1\n\tLnkSta:\tSpeed 16GT/s, Width x4 (downgraded)\n"
+
+
+@pytest.mark.parametrize("words", ["under load", "here it is while it works, at 2.5 GT/s before"])
+def test_an_address_line_behind_an_authors_words(words: str) -> None:
+    (section,) = recognise(f"{words} 62:00.0 VGA compatible controller: NVIDIA Corporation AD102 [GeForce RTX 4090] (rev a1)\n{NARROW_LINK}")
+    (tree,) = (f for f in parse_lspci(section) if isinstance(f, PciTree))
+    assert [(d.bdf, d.width, d.max_width) for d in tree] == [("0000:62:00.0", 4, 16)]
+
+
+def test_a_sentence_with_an_address_is_no_device() -> None:
+    (section,) = recognise(f"I moved it from 62:00.0 and the other is 41:00.0 as before: see\n{NARROW_LINK}")
+    assert [d.bdf for f in parse_lspci(section) if isinstance(f, PciTree) for d in f] == [None]
+
+
+def test_a_log_below_is_none_of_its_lines() -> None:
+    head = "  41:00.0 3D controller: NVIDIA Corporation GH100 [H100 SXM5 80GB] (rev a1)\n  \tLnkSta:\tSpeed 32GT/s, Width x16\n"
+    for stamp in ("Nov 05 13:55:26 node07", "2025-11-05T13:55:26+00:00 node07"):
+        kinds = [s.kind for s in recognise(f"{head}  {stamp} systemd[1]: Failed to start NVIDIA fabric manager service.\n")]
+        assert kinds == ["lspci", "fm-log"]

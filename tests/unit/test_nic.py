@@ -159,6 +159,8 @@ def test_one_nic_for_all_is_said_once():
     (finding,) = (f for (slug, _), f in findings(NicHealth(), one, gpus).items() if slug == "nic-far")
     assert finding.subject == "nic:mlx5_0" and len(finding.evidence) == 8
     assert "GPU0, GPU1, GPU2, GPU3 reach it through the CPU, between host bridges of one NUMA node (NODE); GPU4" in finding.message
+    (finding,) = (f for (slug, _), f in findings(NicHealth(), matrix([["PXB"], ["SYS"], ["PIX"], ["SYS"]])).items() if slug == "nic-far")
+    assert "GPU1, GPU3 reach it" in finding.message and finding.message.endswith("Only GPU0, GPU2 have it at PXB or PIX.")
     # One NIC at each socket, or another nearest for one of them: each GPU by itself.
     assert far(matrix([["NODE", "SYS"], ["NODE", "SYS"], ["SYS", "NODE"]])) == {f"gpu:{i}": "note" for i in range(3)}
 

@@ -212,3 +212,11 @@ def test_the_list_of_mig_devices_adds_to_the_table_above_it():
     head = "|   2  NVIDIA A100-SXM...  On   | 00000000:47:00.0 Off |                   On |\n"
     (gpu,) = read(head + MIG_DEVICES).get(Gpus)
     assert (gpu.bdf, gpu.mig_mode, gpu.fb_mib) == ("0000:47:00.0", "enabled", None)
+
+
+@pytest.mark.parametrize(("cell", "mode"), [("On", "enabled"), ("Off", None), ("0", None), ("N/A", None)])
+def test_a_table_cut_above_the_line_of_mig_says_it_by_its_ecc_cell(cell, mode):
+    head = "| NVIDIA-SMI 570.124.06             Driver Version: 570.124.06     CUDA Version: 12.8     |\n|=====+====+====|\n"
+    row = f"|   0  NVIDIA H100 PCIe               On  |   00000000:C1:00.0 Off |{cell:>21} |\n| N/A"
+    (gpu,) = read(head + row).get(Gpus)
+    assert (gpu.bdf, gpu.mig_mode) == ("0000:c1:00.0", mode)
