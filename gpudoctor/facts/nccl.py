@@ -101,6 +101,7 @@ class NcclProc(Entry):
     pcie: Mapping[str, float] = EMPTY  # bus id -> GB/s that NCCL counts for the GPU's own link, `+ PCI[24.0] - GPU/1000`
     tuning: Mapping[tuple[str, str, str], tuple[float, float]] = MappingProxyType({})  # collective, algorithm, protocol -> us, GB/s
     choices: Mapping[Choice, tuple[int, int]] = MappingProxyType({})  # what it took for calls of so many bytes, from .. to
+    drives: tuple[int, ...] = ()  # CUDA's numbers of the devices that its lines are marked with
     ranks: tuple[NcclRank, ...] = ()
 
     @property
@@ -187,6 +188,11 @@ class NcclComm(Entry):
         own = [r for r in self.of_process.get(message.process, ()) if r.rank is not None]
         if len(own) > 1:
             own = [r for r in own if r.cuda_dev == message.dev]
+        elif own and own[0].cuda_dev is None:
+            # No line of its start is there: others of the process may be ranks too. (A thread that chose no device marks its
+            # lines with 0, so that a mark alone says nothing against a rank whose device is known.)
+            drives = next((p.drives for _, p, r in self.seats if r is own[0]), ())
+            own = own if len(drives) < 2 or own[0].nvml_dev == message.dev else []
         return own[0].rank if len(own) == 1 else None
 
 

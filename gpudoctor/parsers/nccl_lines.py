@@ -163,6 +163,8 @@ class NcclLog:
         if len(self._who) > 100_000:
             self._who.clear()
         self._who[before] = (proc, dev)
+        if dev is not None and dev >= 0:
+            proc.drives.add(dev)
         return proc, dev
 
     # --- connections

@@ -196,6 +196,7 @@ class Proc:
         self.tuning: dict[tuple[str, str, str], tuple[float, float]] = {}
         self.choices: dict[Choice, tuple[int, int]] = {}
         self.paths: dict[tuple[str, str], GpuPath] = {}
+        self.drives: set[int] = set()
         self.comms: dict[bytes, Comm] = {}
         self.all: list[Comm] = []
         self.current: Comm | None = None
@@ -308,5 +309,6 @@ class Proc:
             pcie=self.pcie,
             tuning=self.tuning,
             choices=self.choices,
+            drives=tuple(sorted(self.drives)),
             ranks=tuple(c.record(source) for c in self.all),
         )

@@ -433,3 +433,19 @@ def test_a_log_of_calls_alone_tells_the_size_of_their_communicator() -> None:
     started = [f"h:{n}:{n} [{n}] NCCL INFO ncclCommInitRank comm 0x5{n} rank {n} nranks 4 cudaDev {n} nvmlDev {n} busId {n}000 commId 0x77 - Init COMPLETE" for n in range(4)]
     (comm,) = read("\n".join(started + lines) + "\n").comms
     assert sorted(r.rank for r in comm.ranks) == [0, 1, 2, 3]
+
+
+def test_a_process_of_several_gpus_of_which_one_shows_its_rank() -> None:
+    connection = "h:1:9 [5] NCCL INFO Channel 00/0 : 5[5] -> 6[6] via P2P/IPC"
+    lines = [connection, "h:1:8 [0] NCCL INFO Using network IB", "h:1:8 [0] transport/p2p.cc:1 NCCL WARN Cuda failure 'peer access is not supported'"]
+    found = read("\n".join(lines) + "\n")
+    assert [found.comms[0].rank_of(m) for m in found.messages] == [None]
+    own = read("\n".join([*lines[:2], lines[2].replace("[0]", "[5]")]) + "\n")
+    assert [own.comms[0].rank_of(m) for m in own.messages] == [5]
+    # One device in all its lines: the process of one rank.
+    single = read(f"{connection}\n" + lines[2].replace("[0]", "[5]") + "\n")
+    assert [single.comms[0].rank_of(m) for m in single.messages] == [5]
+    # Its start names the rank: a thread that chose no device changes nothing.
+    start = "h:1:9 [5] NCCL INFO ncclCommInitRank comm 0x55 rank 5 nranks 8 cudaDev 5 nvmlDev 5 busId 5000 commId 0x7 - Init START"
+    known = read("\n".join([start, *lines]) + "\n")
+    assert [known.comms[0].rank_of(m) for m in known.messages] == [5]
