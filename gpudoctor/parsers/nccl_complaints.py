@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from gpudoctor.facts.nccl import NcclMessage
 from gpudoctor.nccl_messages import HARMLESS, Family, classify
-from gpudoctor.parsers.nccl_state import Place, Proc, evidence
+from gpudoctor.parsers.nccl_place import Place, evidence
+from gpudoctor.parsers.nccl_state import Proc
 from gpudoctor.record import replace
 
 Where = Callable[[], Place]  # found only where asked for

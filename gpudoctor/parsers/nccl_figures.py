@@ -48,6 +48,8 @@ def figures(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
         _choice(proc, message)
     elif b" | " in message:
         _tuning(proc, message, seen, where)
+    elif proc.figures_again(message):
+        return
     elif message.startswith(b"GPU/"):
         of = _PATHS_OF.match(message)
         if of is not None and not proc.paths_full():
@@ -89,6 +91,8 @@ def _tuning(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
     head = _TUNING_HEAD.match(message)
     if head is not None:
         proc.tuned = tuple(name.decode() for name in re.findall(rb"\w+", head[1]))
+        return
+    if proc.figures_again((proc.tuned, message)):
         return
     row = _TUNING_ROW.match(message)
     cells = _TUNING_CELL.findall(row[2]) if row is not None else []

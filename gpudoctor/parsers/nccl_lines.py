@@ -15,8 +15,9 @@ from gpudoctor.parsers import nccl_figures, nccl_process
 from gpudoctor.parsers.nccl_complaints import INFO_TELLS, RESULT_TELLS, Complaints, Where
 from gpudoctor.parsers.nccl_figures import counts, figures
 from gpudoctor.parsers.nccl_pair import Connections, describe, named
+from gpudoctor.parsers.nccl_place import Place, evidence
 from gpudoctor.parsers.nccl_process import Seen, gdr, version_in
-from gpudoctor.parsers.nccl_state import Comm, Pairs, Place, Proc, evidence
+from gpudoctor.parsers.nccl_state import Comm, Pairs, Proc
 from gpudoctor.read.nccl_cut import MARK, NAMING, NUMBERED
 
 MAX_PROCS = 20_000

@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable
 
 from gpudoctor.parsers.nccl_complaints import Where
-from gpudoctor.parsers.nccl_state import Place, Proc
+from gpudoctor.parsers.nccl_place import Place
+from gpudoctor.parsers.nccl_state import Proc
 
 _ENV = re.compile(rb"([A-Z][A-Z0-9_]+) set (?:by (?:environment|config)(?: file)? )?to (.*?)[ \r]*\n")
 _VERSION = re.compile(rb"version (\d+\.\d+(?:\.\d+)?)(?:[^\d\s+.][^\s+]*)?(?:\+cuda[\w.]*[\s*]|\s)")

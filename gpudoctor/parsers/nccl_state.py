@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 from gpudoctor.facts.nccl import MAX_PAIRS, Choice, GpuPath, Graph, NcclProc, NcclRank
-from gpudoctor.model import Evidence
-from gpudoctor.read.text import clean
+from gpudoctor.parsers.nccl_place import Origin, Place
 from gpudoctor.record import made_of
 
-Place = tuple[int, bytes]  # number of a line and how it begins
 NO_RANK = -1  # of a process that no line gave a number
 UNKNOWN = 1 << 30  # of a communicator whose size no line told
 _MOST = 2 * MAX_PAIRS  # each pair is told by both ends
+_MAX_FIGURED = 1024
 _BITS = 1 << 26  # pairs a bit map may hold: 11,585 ranks
 
 
@@ -52,36 +51,6 @@ class Pairs:
 
     def counts(self) -> dict[tuple[int, str], int]:
         return {key: bin(int.from_bytes(bits, "little")).count("1") for key, bits in self.maps.items()}
-
-
-def evidence(source: str, place: Place) -> Evidence:
-    """A line of NCCL's as evidence; that of its version counts as none."""
-    number, raw = place
-    return Evidence(source, f"line {number}" if number else "version line", clean(raw.decode("utf-8", "replace").strip())[:240])
-
-
-class Origin(Mapping[str, Evidence]):
-    """One line as the origin of all fields, made evidence where somebody asks: a log may hold a hundred thousand ranks."""
-
-    __slots__ = ("_place", "_source")
-
-    def __init__(self, source: str, place: Place) -> None:
-        self._source = source
-        self._place = place
-
-    def __getitem__(self, name: str) -> Evidence:
-        if name != "*":
-            raise KeyError(name)
-        return evidence(self._source, self._place)
-
-    def __iter__(self) -> Iterator[str]:
-        yield "*"
-
-    def __len__(self) -> int:
-        return 1
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
 
 
 class Comm:
@@ -206,6 +175,7 @@ class Proc:
         self.graphs: dict[int, Graph] = {}
         # Lines of the process already read, as hashes: what they say again changes nothing until something else has been said.
         self.heard: set[int] = set()
+        self.figured: set[int] = set()  # the same of lines of numbers
 
     def learn(self, name: str, value: object) -> None:
         """The last word counts. Where it differs from an earlier one, the earlier line may come again and count."""
@@ -214,6 +184,16 @@ class Proc:
             if before:
                 self.heard.clear()
             setattr(self, name, value)
+
+    def figures_again(self, said: object) -> bool:
+        """Was this line of numbers read before? A process prints its dumps and tables again for each communicator."""
+        mark = hash(said)
+        if mark in self.figured:
+            return True
+        if len(self.figured) >= _MAX_FIGURED:
+            self.figured.clear()
+        self.figured.add(mark)
+        return False
 
     def begin(self, pointer: bytes, comm: Comm) -> None:
         self.comms[pointer] = comm
