@@ -9,7 +9,7 @@ from functools import lru_cache
 from gpudoctor.parsers.nccl_complaints import Where
 from gpudoctor.parsers.nccl_process import Seen
 from gpudoctor.parsers.nccl_state import NO_RANK, Comm, Proc
-from gpudoctor.read.nccl_cut import CALLS, OPCOUNT
+from gpudoctor.read.nccl_silent import CALLS, OPCOUNT
 
 _CHANNELS = re.compile(rb"(\d+) coll channels, (?:\d+ collnet channels, )?(?:(\d+) nvls channels, )?(\d+) p2p channels")
 _PATTERN = re.compile(

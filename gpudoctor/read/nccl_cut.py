@@ -11,13 +11,14 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from gpudoctor.read.nccl_silent import CALLED, CALLS, CHOSE, OPCOUNT, QUIET, SILENT, WARNS, tells
+
 # What stands before NCCL's name; behind it, with the line end; and its place in the chunk (see Cutting), or ~place for a
 # line of any other level than INFO (the message then begins with its level).
 Cut = tuple[bytes, bytes, int]
 
 MARK = b"NCCL "
 INFO = b"NCCL INFO "
-_WARNS = b"NCCL WARN "
 _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 # A line that a terminal broke within its transport: `via SHM` and `/direct/direct` below it.
 _MAX_SHORT = 33
@@ -26,20 +27,6 @@ _FOLDED = re.compile(rb"( via (?:P2P|SHM|NET)[^\n]{0,40})\n(?!\d+\r?\n)([\w/()]{
 # What NCCL itself writes behind its name; a framework that speaks of NCCL writes something else.
 OWN = (b"INFO ", b"WARN ", b"ATTN ", b"DIAG ", b"CALL ", b"TRACE", b"ABORT")
 _OWN_TEXT = tuple(word.decode() for word in OWN)
-# How lines begin that say nothing we keep: passed over before anything else is asked.
-SILENT = frozenset(
-    (
-        b"Trees", b"Tree ", b"Conne", b"threa", b"P2P C", b"CC Of", b"TUNER", b"PROFI", b"ENV/P", b"[Prox", b"proxy", b"Check", b"TOPO/", b"Topol",
-        b"Alloc", b"Loade", b"Initi", b"Assig", b"RAS c", b"Enabl", b"Comm ", b"Launc", b"Memor", b"GIN/P", b"RMA/P",
-        b"Send:", b"Recv:",
-    )
-)  # fmt: skip
-# The same of calls, of which there may be millions, but for what NCCL chose for them and a row of its model (TUNING).
-CALLS = frozenset((b"AllRe", b"AllGa", b"Reduc", b"Broad", b"Allto", b"Gathe", b"Scatt"))
-_CHOSE, _ROW = b" Bytes -> ", b"Scatter |"
-OPCOUNT = b": opCount "  # a call, of which each names its communicator: the first of a thread will do
-_CALLED = b"call"  # told
-_QUIET = SILENT | CALLS
 # How lines begin that may name a communicator: what was said of connections before is another's.
 NAMING = frozenset((b"comm ", b"ncclC", b"[Rank", b"rank "))
 NUMBERED = len(b"Channel 00")  # what follows is the same for every channel
@@ -52,6 +39,7 @@ _OF_RINGS = frozenset((b"Ring ", *(b"%2d : " % channel for channel in range(64))
 _RING = b"ring"  # told: who prints the ring of one channel prints that of each, and only the first says more than that
 _HEAD = 1 << 14  # bytes by which it is told whether most lines are NCCL's
 _LONG = 120  # bytes before NCCL's name: more than launchers put there, so that another writer's words may be among them
+_MAX_CHOICES = 4096  # that a thread remembers word by word
 _MAX_TOLD = 100_000  # lines remembered; then all are forgotten, which costs only time
 
 
@@ -65,17 +53,6 @@ def is_own(line: bytes) -> bool:
     """The same of a line that is not decoded yet."""
     at = line.find(MARK)
     return at >= 0 and line.startswith(OWN, at + 5)
-
-
-def says_nothing(tail: bytes) -> bool:
-    """Is a line of level INFO one that is passed over? Not where another writer's warning ran into it."""
-    word = tail[:5]
-    return word in _QUIET and _WARNS not in tail and not (word in CALLS and (OPCOUNT in tail or _tells(tail)))
-
-
-def _tells(tail: bytes) -> bool:
-    """Of calls: one letter is found many times faster than a word."""
-    return (b"B" in tail and _CHOSE in tail) or (b"|" in tail and _ROW in tail)
 
 
 def before_nccl(text: str) -> str | None:
@@ -116,6 +93,7 @@ class Cutter:
         self._fellows: dict[bytes, list[set[bytes]]] = {}  # the same: what all threads of its process have told
         self._processes: dict[bytes, list[set[bytes]]] = {}  # the same by process
         self._room = _MAX_TOLD
+        self._sizes: dict[tuple[bytes, bytes, bytes], tuple[int, int]] = {}  # the smallest and the largest call of each choice told
         self._odd = False  # a mark stands in some line before the mark at which it was cut
         self.run_into: list[bytes] = []  # what stands before a line of NCCL's that begins far behind in its line
 
@@ -125,6 +103,7 @@ class Cutter:
             for told in self._told.values():
                 told.clear()
             self._room = _MAX_TOLD
+            self._sizes.clear()
 
     def cut(self, text: bytes) -> Cutting:
         # The beginning tells at once which way is the faster.
@@ -152,7 +131,7 @@ class Cutter:
             start = rfind(b"\n", end, at) + 1
             end = find(b"\n", at)
             head, tail = text[start:at], text[at + _LEVEL : end]
-            if (word := tail[:5]) not in _QUIET or (b"W" in tail or word in CALLS) and self._heard(head, tail):
+            if (word := tail[:5]) not in QUIET or (b"W" in tail or word in CALLS) and self._heard(head, tail):
                 if look_for_broken and b" via " in tail and find(b"\n", end + 1, end + 1 + _MAX_SHORT) >= 0:
                     return None
                 told = known(head)
@@ -181,7 +160,7 @@ class Cutter:
                 continue
             told = known(head)
             if told is None or tail[NUMBERED:] not in told:
-                if (word := tail[:5]) not in _QUIET or (b"W" in tail or word in CALLS) and self._heard(head, tail):
+                if (word := tail[:5]) not in QUIET or (b"W" in tail or word in CALLS) and self._heard(head, tail):
                     self._new(cuts, told, head, tail, number)
                 elif len(head) > _LONG:
                     self.run_into.append(head)
@@ -189,21 +168,21 @@ class Cutter:
 
     def _heard(self, head: bytes, tail: bytes) -> bool:
         """Does a line that begins like those that are passed over tell something new?"""
-        if b"W" in tail and _WARNS in tail:
+        if b"W" in tail and WARNS in tail:
             return True
         if tail[:5] in SILENT:
             return False
         told = self._told.get(head)
         if OPCOUNT in tail:
-            return not told or _CALLED not in told
-        return not (told and tail[: tail.find(b"{")] in told) and _tells(tail)
+            return not told or CALLED not in told
+        return not (told and tail[: tail.find(b"{")] in told) and tells(tail)
 
     def _new(self, cuts: list[Cut], told: set[bytes] | None, head: bytes, tail: bytes, place: int) -> None:
         """A line that was not told before."""
         word = tail[:5]
         if told is None:
             told = self._thread(head)
-        if b"W" in tail and _WARNS in tail:
+        if b"W" in tail and WARNS in tail:
             pass
         elif word == b"Chann":
             if b" via " in tail:
@@ -221,17 +200,30 @@ class Cutter:
             if _RING in told:
                 return
             told.add(_RING)
-        elif (word in CALLS or word[:1].isdigit()) and _CHOSE in tail:
-            chosen = tail[: tail.find(b"{")]  # before the channels, which differ from call to call
-            if chosen in told:
+        elif (word in CALLS or word[:1].isdigit()) and CHOSE in tail:
+            if self._within(told, head, tail[: tail.find(b"{")]):  # before the channels, which differ from call to call
                 return
+        elif word in CALLS and OPCOUNT in tail:
+            if CALLED in told:
+                return
+            told.add(CALLED)
+        cuts.append((head, tail + b"\n", place))
+
+    def _within(self, told: set[bytes], head: bytes, chosen: bytes) -> bool:
+        """Was this choice told, or the same of a smaller and of a larger call? A job may call with a million sizes."""
+        if chosen in told:
+            return True
+        if len(told) < _MAX_CHOICES:
             told.add(chosen)
             self._room -= 1
-        elif word in CALLS and OPCOUNT in tail:
-            if _CALLED in told:
-                return
-            told.add(_CALLED)
-        cuts.append((head, tail + b"\n", place))
+        what, _, kind = chosen.partition(CHOSE)
+        name, _, size = what.rpartition(b" ")
+        if len(size) > 18 or not size.isdigit():
+            return False
+        key, count = (head, name, kind.partition(b" time ")[0]), int(size)
+        low, high = self._sizes.get(key, (count + 1, count))
+        self._sizes[key] = (min(low, count), max(high, count))
+        return low <= count <= high
 
     def _thread(self, head: bytes) -> set[bytes]:
         """What a thread has told, by what stands before the mark."""
@@ -244,6 +236,7 @@ class Cutter:
             self._told.clear()
             self._fellows.clear()
             self._processes.clear()
+            self._sizes.clear()
         told = self._told[head] = set()
         fellows = self._fellows[head] = self._processes.setdefault(_process(head), [])
         fellows.append(told)

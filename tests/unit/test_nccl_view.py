@@ -111,3 +111,11 @@ def test_the_row_of_the_table_that_begins_its_line() -> None:
     text = pair_of_ranks("P2P/CUMEM") + head + f"{HEAD}ReduceScatter |     7.8/ 141.0 |    17.8/ 331.2 |    15.2/ 360.0 |\n"
     (entry,) = support.report("facts", "--from", "-", stdin=text.encode())[1]["facts"]["nccl"]
     assert [(r["collective"], r["protocol"], r["bandwidth_gbs"]) for r in entry["tuning"]] == [("ReduceScatter", "LL", 141.0), ("ReduceScatter", "LL128", 331.2), ("ReduceScatter", "Simple", 360.0)]
+
+
+def test_of_a_million_sizes_the_smallest_and_the_largest_count() -> None:
+    """More than are remembered one by one; those between two that were told are passed over."""
+    sizes = [n * 7919 % 65521 for n in range(1, 9000)]
+    text = pair_of_ranks("P2P/CUMEM") + "".join(named("AllReduce", s, "RING", "LL" if s < 30_000 else "SIMPLE") for s in sizes)
+    low = max(s for s in sizes if s < 30_000), min(s for s in sizes if s >= 30_000)
+    assert choices(text) == {("AllReduce", "Ring", "LL", min(sizes), low[0]), ("AllReduce", "Ring", "Simple", low[1], max(sizes))}
