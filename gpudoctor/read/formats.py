@@ -285,6 +285,12 @@ OUTPUTS: tuple[Format, ...] = (
         rf"^\s+(?!GPU \d|Links? \d|NUMA |{_ELSE})[A-Za-z][\w .()/-]{{0,40}}:|^\s*CA '|^\s*hca_id:|^\s*Infiniband device '",
     ),
     Format(
+        "ibdev2netdev",
+        (" ==> ",),
+        r"^\s*(?:[0-9a-f:.]{12} )?\S{1,64}(?: \(\w.{0,240})?\s+port\s+\d{1,3}(?: \([A-Z]+\s*\))?\s+==>\s+\S+\s+\((?:Up|Down)\)",
+        r"\s==>\s+\S+\s+\((?:Up|Down)\)",
+    ),
+    Format(
         "nvbandwidth",
         ("nvbandwidth Version",),
         r"^\s*nvbandwidth Version|^\s*Running \w+(?:_memcpy_(?:read_|write_)?|_(?:read_|write_))(?:ce|sm)\.",

@@ -7,7 +7,7 @@ from gpudoctor.facts.system import Platform, PlatformEntry
 from gpudoctor.facts.topology import Nic, NicPath, Nics
 from gpudoctor.model import CannotTell
 from gpudoctor.read.section import Unparsable
-from tests.support import HERE, check, findings, parse
+from tests.support import HERE, check, findings, parse, recognise
 
 
 def nic(number, state="active", rate=400.0, layer="InfiniBand", model="MT4129", **more):
@@ -212,3 +212,30 @@ def test_ibstat_names_the_part():
         except Unparsable:
             continue
         assert set(found) <= {None, "MT4129"}, text[:end]
+
+
+def test_ibdev2netdev_names_the_interfaces():
+    text = "mlx5_0 port 1 ==> ib0 (Up)\nmlx5_1 port 1 ==> ibp26s0 (Down)\nmlx5_10   port  1  ==>  eth1   (Up)  # the shop's own\n"
+    (read,) = [f for s in recognise(f"$ ibdev2netdev\n{text}") for f in parse(s.kind, s.text, s.command)]
+    assert [(n.device, n.netdev, n.state) for n in read] == [("mlx5_0", "ib0", "active"), ("mlx5_1", "ibp26s0", None), ("mlx5_10", "eth1", "active")]
+    assert links(read) == {} and read.states_read  # an interface that is down may only lack an address
+
+
+def test_ibdev2netdev_v_tells_the_ports():
+    part = "(MT4129 - MCX75310AAS-NEAT) ConnectX-7 HHHL, 400GbE / NDR IB (default mode) fw 28.39.1002"
+    text = "".join(f"0000:{n}a:00.0 mlx5_{n} {part} port 1 ({'DOWN  ' if n == 2 else 'ACTIVE'}) ==> ib{n} ({'Down' if n == 2 else 'Up'})\n" for n in range(1, 5))
+    (read,) = [f for s in recognise(text) for f in parse(s.kind, s.text)]
+    assert [(n.bdf, n.model, n.link_layer) for n in read][:1] == [("0000:1a:00.0", "MT4129", "InfiniBand")]
+    assert {s: f.severity for s, f in links(read).items()} == {"nic:mlx5_2": "error"}
+    whole = {n.device: n for n in read}
+    for end in range(len(text)):
+        try:
+            found = [n for f in parse("ibdev2netdev", text[:end]) if isinstance(f, Nics) for n in f]
+        except Unparsable:
+            continue
+        for n in found:
+            assert (n.bdf, n.model, n.state, n.netdev) == (whole[n.device].bdf, whole[n.device].model, whole[n.device].state, whole[n.device].netdev)
+
+
+def test_an_arrow_alone_is_no_ibdev2netdev():
+    assert recognise("step 1 ==> eth0 (Up)\n==> /var/log/x <==\nport 1 ==> GPU0\n") == []
