@@ -86,11 +86,18 @@ def _channels(message: bytes) -> tuple[int, int | None, int] | None:
     return (int(found[1]), int(found[2]) if found[2] else None, int(found[3])) if found is not None else None
 
 
+@lru_cache(64)
+def _algorithms(message: bytes) -> tuple[str, ...] | None:
+    """Of the head of a table; None for any other line of one."""
+    head = _TUNING_HEAD.match(message)
+    return tuple(name.decode() for name in re.findall(rb"\w+", head[1])) if head is not None else None
+
+
 def _tuning(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
     """Cells stand under the head before them; a row of another width is not read."""
-    head = _TUNING_HEAD.match(message)
+    head = _algorithms(message)
     if head is not None:
-        proc.tuned = tuple(name.decode() for name in re.findall(rb"\w+", head[1]))
+        proc.tuned = head
         return
     if proc.figures_again((proc.tuned, message)):
         return

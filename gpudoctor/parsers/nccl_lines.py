@@ -198,7 +198,7 @@ class NcclLog:
             comm = Comm(pointer.decode(), rank, nranks, self.order)
             proc.begin(pointer, comm)
             comm.where = where()
-        if what != b"Init COMPLETE" or comm.comm_id is None:  # the end repeats what the start said
+        if starts or not what or comm.comm_id is None:  # the end repeats what the start said
             describe(comm, found)
         if starts:
             comm.started = True
