@@ -71,8 +71,12 @@ class Team:
                 held.append(chunk)
                 if len(held) < GATHERED:
                     continue
-            yield b"".join((*held, chunk)) if held and held[-1] is not chunk else b"".join(held) if held else chunk
-            held.clear()
+                chunk = b""
+            if held:
+                yield b"".join(held)
+                held.clear()
+            if chunk:  # never behind whole lines: it may be the beginning of one
+                yield chunk
         if held:
             yield b"".join(held)
 

@@ -13,6 +13,7 @@ from gpudoctor.read.recognise import Recogniser
 from gpudoctor.read.sift import Sieve, Sifted
 from gpudoctor.read.table import Telling
 from gpudoctor.read.team import Team
+from gpudoctor.read.text import MAX_LINE
 from tests.nccl_logs import job, training
 from tests.support import FIXTURES
 
@@ -64,6 +65,15 @@ def test_the_same_answers(team: Team) -> None:
     assert read(team) == read(None)
     assert len(team._all) == 2  # and it did begin
     assert read(team) == read(None)
+
+
+@pytest.mark.parametrize("last", ["the last line", "x" * (MAX_LINE * 16 + 1), "x" * (MAX_LINE * 33)], ids=["short", "long", "longer"])
+def test_lines_before_one_without_an_end(team: Team, last: str) -> None:
+    """A log that is still being written: what stands before its last line is no piece of that."""
+    text = TEXT + b"".join(b"NVRM: Xid (PCI:0000:42:00): %d, pid=1, name=x\n" % n for n in range(1, 800)) + last.encode()
+    chunks = [text[at : at + SIZE] for at in range(0, len(text), SIZE)]
+    assert read(team, iter(chunks)) == read(None, iter(chunks))
+    assert len(team._all) == 2
 
 
 def test_a_short_text_has_no_children() -> None:
