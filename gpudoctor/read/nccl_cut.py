@@ -19,7 +19,7 @@ Cut = tuple[bytes, bytes, int]
 
 MARK = b"NCCL "
 INFO = b"NCCL INFO "
-_ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
+_ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|[ -/]+[0-~]|[@-Z\\-_])")
 # A line that a terminal broke within its transport: `via SHM` and `/direct/direct` below it.
 _MAX_SHORT = 33
 _SHORT_LINE = re.compile(rb"\n[\w/()]{1,30}\r?\n")
@@ -192,6 +192,7 @@ class Cutter:
                 return
             else:
                 told.add(_RING)
+                self._room -= 1
         elif word in NAMING:
             # What the process says of connections from here on is of that communicator.
             for told in self._fellows.get(head, ()):

@@ -48,7 +48,10 @@ class Shapes:
             self._pause = max(0, self._pause - 1)
             self._begun += len(text)
             return Looked(text.count(b"\n"), self._searched(text), text.count(MARK) > text.count(INFO))
-        shapes = text.translate(None, _DIGITS).split(b"\n")
+        letters = text.translate(None, _DIGITS)
+        if letters.count(INFO) != text.count(INFO):  # a digit stood within the words by which NCCL's lines are told
+            return Looked(text.count(b"\n"), self._searched(text), True)
+        shapes = letters.split(b"\n")
         lines = len(shapes) - 1
         new = set(shapes) - self._dull
         if not new:
@@ -68,9 +71,8 @@ class Shapes:
 
     def _is_dull(self, shape: bytes) -> bool:
         """No line of this shape can match."""
-        if is_own(shape):
-            if INFO in shape:
-                self._dull.add(shape)
+        if INFO in shape and is_own(shape):
+            self._dull.add(shape)
             return True
         if self._bare.search(shape) is not None:
             return False
@@ -99,6 +101,8 @@ class Shapes:
     def _may_match(self, shape: bytes, line: bytes) -> bool:
         """As it stands, or with some other digit all over."""
         search = self.telling.search
+        if is_own(shape):
+            return False
         return search(line) is not None or any(search(shape.translate(digits)) is not None for digits in _EQUAL)
 
     def _searched(self, text: bytes) -> list[int]:

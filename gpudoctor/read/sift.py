@@ -46,8 +46,8 @@ class Sieve:
         if looked.named:
             cuts += more
             cuts.sort(key=_place)
-        if places and len(found.text) != len(chunk):  # colours were taken off
-            places = self._shapes.look(chunk).places
+        if places and len(found.text) != len(chunk):  # colours were taken off, of which some may stand within words
+            places = _same_lines(places, found.text, chunk)
         if self._cutter.run_into:
             places = sorted((*places, *self._shared(chunk)))
         return Sifted(lines, places, cuts, others is not None)
@@ -77,6 +77,18 @@ class Sieve:
 
 def _place(cut: Cut) -> int:
     return ~cut[2] if cut[2] < 0 else cut[2]
+
+
+def _same_lines(places: list[int], text: bytes, other: bytes) -> list[int]:
+    """Where the lines of these places begin in another text that has as many."""
+    found = []
+    done = at = 0
+    for place in places:
+        for _ in range(text.count(b"\n", done, place)):
+            at = other.find(b"\n", at) + 1
+        done = place
+        found.append(at)
+    return found
 
 
 def moved(places: list[int], stretches: list[tuple[int, int]]) -> list[int]:

@@ -14,8 +14,9 @@ MAX_LINE = 1 << 16  # characters; the rest of a longer line is dropped (and the 
 MAX_JSON = 1 << 22  # the same for JSON in one line: a host with 500 PCI functions needs 200 kB, 2,000 calls of a flight recorder 3 MB
 _SAMPLE = 512  # bytes by which the encoding is told
 
-# CSI and OSC sequences, other two-character escapes; then every control character but the tab.
-_ESCAPE = lazy(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|\x9b[0-?]*[ -/]*[@-~]")
+# CSI and OSC sequences, the choice of a character set (`tput sgr0` prints it too), other two-character escapes; then every
+# control character but the tab.
+_ESCAPE = lazy(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]+[0-~]|[@-Z\\-_])|\x9b[0-?]*[ -/]*[@-~]")
 _CONTROL = lazy(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _BLANK = lazy(r"[\xa0\u2000-\u200a\u202f\u205f\u3000]")
 # How the JSON that is known begins, written by programs that sort its keys and by others.
@@ -153,6 +154,8 @@ def lines_of(chunks: Iterable[bytes], passing: Passing | None = None) -> Iterato
             number += passing.line_ends(chunk)
             before = chunk if len(chunk) > MAX_LINE else (before + chunk)[-2 * MAX_LINE :]
     if rest.strip(b"\r"):
+        for place, line in _last(before, min(passing.BEFORE, number - shown)) if passing is not None else ():
+            yield from _whole(number + place, line)
         *done, last = rest.strip(b"\r").replace(b"\r", b"\n").split(b"\n")
         for part in done:
             yield from _whole(number + 1, part)

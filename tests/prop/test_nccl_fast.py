@@ -39,6 +39,8 @@ OF_NCCL = [
     "h:1:2 [0] NCCL INFO AllReduce: opCount 28c sendbuff 0x1 recvbuff 0x2 count 4 datatype 7 op 0 root 0 comm 0x5 [nranks=2] stream 0x9",
     "h:7:7 [0] NCCL INFO Broadcast: opCount 2 sendbuff 0x1 recvbuff 0x2 count 4 datatype 7 op 0 root 0 comm 0x5 [nranks=2] stream 0x9",
     "the mark twice: NCCL INFO NCCL INFO Using network IB",
+    "vm:2:2 [1] NCCL 683INFO NCCL version 2.28.9+cuda13.0",  # without its digits it would be NCCL's own
+    "vm:2:2 [1] NCCL 7WARN NVRM: Xid (PCI:0000:41:00): 79, pid=1, GPU has fallen off the bus.",
     "NCCL INFO",
     *(f"h:1:2 [0] NCCL INFO {name}: {size} Bytes -> Algo {kind} channel{{Lo..Hi}}={{0..{size % 24}}}" for name in ("AllReduce", "AllGather", "Reduce") for size, kind in CHOSEN),
     *(f"h:1:2 [0] NCCL INFO AllReduce: {size} Bytes -> Algo 1 proto {size % 4} time {size}.5" for size, _ in CHOSEN),
@@ -63,6 +65,8 @@ OF_OTHERS = [
     "exitcode  : -9 (pid: 77)",
     *(f"[GPU0] Epoch {n} | Batchsize: 32 | Steps: 32" for n in (1, 2, 33, 4, 5)),
     *(f"Rank {n} is done, GPU {n} is idle" for n in (1, 2, 33, 4, 5)),
+    "\x1b[01;31m\x1b[KGPU\x1b[m\x1b[K0\t X \tNV18\t0-47\t0",  # as grep paints it
+    "NV\x1b[1mRM\x1b(B\x1b[m: Xid (PCI:0000:41:00): 48, pid=1, name=x",
     "a line of text that nobody knows, longer than any that a terminal broke in two",
     "",
 ]
@@ -109,6 +113,19 @@ def test_fast_as_slow(runs: list[tuple[int, int, str]], mixed: list[tuple[str, s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shapes, "FIRST", first)
         assert fast(cut(raw, size)) == slow(raw)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "h:0:7 [9] NCCL INFO Channel 08/16 :    7   5\nh:1:2 [0] NCCL INFO Channel 00/0 : 1[1] -> 0[0] via P2P/IPC/read\n\tNumber of ports: 1\n",
+        "root@node07:~# nvidia-smi\n$ nvidia-smi topo -m\n\tGPU0\tGPU1\tCPU Affinity",
+        "[rank3]:what stood before it\nexitcode  : -9 (pid: 77)",
+    ],
+    ids=["ring-before-a-broken-line", "command-above-a-last-line", "neighbour-of-a-last-line"],
+)
+def test_fast_as_slow_in_special_cases(text: str) -> None:
+    assert fast(iter([("of nobody\n" * 12 + text).encode()])) == slow(("of nobody\n" * 12 + text).encode())
 
 
 def test_fast_as_slow_cut_at_every_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,7 @@ def test_what_is_printable_holds_nothing_to_clean(text):
         ("a\x00b\x08c", "abc"),
         ("\u202eevil\u202c", "evil"),
         ("\x9b31mred", "red"),
+        ("\x1b[1mGPU0\x1b(B\x1b[m\tGPU1", "GPU0\tGPU1"),  # of `tput`
     ],
 )
 def test_escapes_and_control_characters_go(raw, shown):
