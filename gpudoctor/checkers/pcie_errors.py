@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
+from gpudoctor.checkers.boot_width import narrow_at_boot
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.facts.pci import PciDevice, PciTree
@@ -55,12 +56,14 @@ class PcieErrors(BaseChecker):
         events: dict[str | None, list[KernelEvent]] = {}
         for event in log.of("aer", "bandwidth-limited") if log is not None else ():
             events.setdefault(event.bdf, []).append(event)
+        told = narrow_at_boot(facts) if events else {}
         for bdf, mine in events.items():
             ours = _ours(bdf, mine, paths, tree)
             if ours is None:
                 continue
             yield from _reported(bdf, paths.get(bdf or ""), [e for e in mine if e.kind == "aer"], ours)
-            yield from _slow([e for e in mine if e.kind == "bandwidth-limited"], paths, ours)
+            if bdf not in told:
+                yield from _slow([e for e in mine if e.kind == "bandwidth-limited"], paths, ours)
         counted = False
         for device in tree or ():
             if device.bdf in paths and device.aer is not None:

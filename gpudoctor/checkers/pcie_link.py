@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from gpudoctor import pcie
 from gpudoctor.checkers.base import BaseChecker
+from gpudoctor.checkers.boot_width import boot_findings
 from gpudoctor.checkers.gpu_links import (
     GpuLink,
     Reading,
@@ -22,6 +23,7 @@ from gpudoctor.checkers.gpu_links import (
 from gpudoctor.checkers.pcie_slot import NARROW
 from gpudoctor.checkers.traffic import between_gpus, carries
 from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.kernel import KernelLog
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Platform
@@ -64,11 +66,15 @@ class PcieWidth(BaseChecker):
     """Trained lanes against the lesser of card and port."""
 
     name: ClassVar[str] = "pcie-width"
-    any_of = (Gpus, PciTree)
-    wants = _WANTS
+    any_of = (Gpus, PciTree, KernelLog)
+    wants = (*_WANTS, KernelLog)
     causes = (WIDTH,)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
+        yield from boot_findings(facts)
+        if facts.get(Gpus) is None and facts.get(PciTree) is None:
+            yield CannotTell("pcie-width", "the kernel log alone names the lanes of a GPU only where they are few")
+            return
         yield from no_gpu("pcie-width", facts)
         yield from _unnamed_width(facts)
         for link in gpu_links(facts):

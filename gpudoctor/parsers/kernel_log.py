@@ -65,6 +65,7 @@ _TOLD = lazy(
 )
 _TOLD_KINDS = {"lost": "fell-off", "reset": "reset-required", "timeout": "gsp-timeout", "heartbeat": "gsp-heartbeat"}
 _LOAD = lazy(r"NVRM: loading NVIDIA UNIX\b.{0,40}?Kernel Module.{0,40}?\s(\d{3}\.\d+(?:\.\d+)?)\s")
+_BOUND = lazy(rf"\bnvidia ({_B}): enabling device\b")
 _MISMATCH = lazy(r"NVRM: API mismatch: ")
 _MODULE = lazy(r"NVRM: (this kernel module has the version \S.*|.{0,20}make sure that this kernel module.*)", re.I)
 _IOMMU = lazy(
@@ -253,6 +254,11 @@ def _load(section: Section, line: Line) -> KernelEvent | None:
     return _event(section, line, "driver-load", found, None) if found else None
 
 
+def _bound(section: Section, line: Line) -> KernelEvent | None:
+    found = _BOUND.search(line.text)
+    return _event(section, line, "bound", found, found[1]) if found else None
+
+
 def _mismatch(section: Section, line: Line) -> KernelEvent | None:
     found = _MISMATCH.search(line.text)
     return _event(section, line, "version-mismatch", found, None) if found else None
@@ -286,6 +292,7 @@ _READERS: tuple[tuple[str, Callable[[Section, Line], KernelEvent | None]], ...] 
     ("probe routine was not called", _refused),
     ("None of the NVIDIA devices", _refused),
     ("loading NVIDIA UNIX", _load),
+    ("enabling device", _bound),
     ("API mismatch", _mismatch),
     ("IO_PAGE_FAULT", _iommu),
     ("DMAR:", _iommu),

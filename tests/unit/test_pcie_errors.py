@@ -58,12 +58,12 @@ def test_without_a_tree_the_driver_in_the_line_tells() -> None:
 
 def test_slow_at_boot_is_worth_a_note() -> None:
     text = (
-        f"pci {GPU}: 2.000 Gb/s available PCIe bandwidth, limited by 2.5 GT/s PCIe x1 link at {PORT} "
+        f"pci {GPU}: 16.000 Gb/s available PCIe bandwidth, limited by 2.5 GT/s PCIe x8 link at {PORT} "
         "(capable of 252.048 Gb/s with 16.0 GT/s PCIe x16 link)"
     )
     event = KernelEvent(kind="bandwidth-limited", bdf=GPU, driver="pci", bridge=PORT, text=text, origin=HERE)
     found = findings(PcieErrors(), tree(), KernelLog((event,)))["pcie-errors", f"gpu:{GPU}"]
-    assert found.severity == NOTE and "x1 at 2.5 GT/s of x16 at 16.0 GT/s" in found.message and PORT in found.message
+    assert found.severity == NOTE and "x8 at 2.5 GT/s of x16 at 16.0 GT/s" in found.message and PORT in found.message
     other = KernelEvent(kind="bandwidth-limited", bdf=DISK, driver="pci", text=text, origin=HERE)
     assert findings(PcieErrors(), tree(), KernelLog((other,))) == {}
 

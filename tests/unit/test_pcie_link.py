@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from gpudoctor.checkers.pcie_errors import PcieErrors
 from gpudoctor.checkers.pcie_link import PcieSpeed, PcieWidth
 from gpudoctor.facts.gpu import Gpu, Gpus, LinkSample
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.model import CannotTell
 from tests.builders import Host, host
-from tests.support import HERE, check, findings
+from tests.support import HERE, check, findings, parse
 
 
 def width(made: Host) -> dict[str, tuple[str, str]]:
@@ -210,3 +213,39 @@ def test_ports_drives_and_devices_beside_known_gpus_are_not_spoken_of() -> None:
     for checker in (PcieWidth(), PcieSpeed()):
         assert findings(checker, PciTree(others)) == {}
         assert findings(checker, PciTree((nameless(**low, bdf="0000:01:00.0"),)), beside) == {}
+
+
+BOOT = "[ 9.2] pci 0000:41:00.0: {gb} Gb/s available PCIe bandwidth, limited by {speed} GT/s PCIe x{now} link at 0000:40:01.1 (capable of 252.048 Gb/s with 16.0 GT/s PCIe x{could} link)\n"
+BOUND = "[ 12.6] nvidia 0000:41:00.0: enabling device (0000 -> 0003)\n"
+
+
+def at_boot(log: str, *facts: Any) -> dict[str, tuple[str, str]]:
+    read = parse("kernel-log", log)
+    return {s: (f.severity, f.confidence) for (slug, s), f in findings(PcieWidth(), *read, *facts).items() if slug == "pcie-width"}
+
+
+def test_lanes_that_the_kernel_found_at_boot() -> None:
+    four = BOOT.format(gb=63.008, speed="16.0", now=4, could=16)
+    assert at_boot(four + BOUND) == {"gpu:0000:41:00.0": ("warning", "possible")}
+    assert at_boot(four + "[ 99.1] NVRM: Xid (PCI:0000:41:00): 31, pid=1\n") == {"gpu:0000:41:00.0": ("warning", "possible")}
+    # Once: no second word on the same line by another check.
+    assert ("pcie-errors", "pci:0000:41:00.0") not in findings(PcieErrors(), *parse("kernel-log", four + BOUND))
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        BOOT.format(gb=63.008, speed="16.0", now=4, could=16),  # perhaps a drive
+        BOOT.format(gb=63.008, speed="16.0", now=4, could=16) + BOUND.replace("41:00", "42:00"),
+        BOOT.format(gb=32.0, speed="2.5", now=16, could=16) + BOUND,  # idle
+        BOOT.format(gb=126.0, speed="16.0", now=8, could=16) + BOUND,  # two cards often share sixteen lanes
+        BOOT.format(gb=8.0, speed="2.5", now=4, could=4) + BOUND,
+    ],
+)
+def test_what_the_kernel_says_of_an_idle_link_at_boot_is_no_fault(log: str) -> None:
+    assert at_boot(log) == {}
+
+
+def test_a_width_that_was_read_beats_the_words_of_boot() -> None:
+    gpu = Gpu(index=0, bdf="0000:41:00.0", name="NVIDIA L40S", width=16, max_width=16, origin=HERE)
+    assert at_boot(BOOT.format(gb=63.008, speed="16.0", now=4, could=16) + BOUND, Gpus((gpu,))) == {}
