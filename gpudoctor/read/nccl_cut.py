@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gpudoctor.read.nccl_silent import CALLED, CALLS, CHOSE, OPCOUNT, QUIET, SILENT, WARNS, tells
+from gpudoctor.read.nccl_silent import CALLS, CHOSE, FAR, OPCOUNT, QUIET, SILENT, WARNS, W, tells
 
 # What stands before NCCL's name; behind it, with the line end; and its place in the chunk (see Cutting), or ~place for a
 # line of any other level than INFO (the message then begins with its level).
@@ -94,6 +94,7 @@ class Cutter:
         self._processes: dict[bytes, list[set[bytes]]] = {}  # the same by process
         self._room = _MAX_TOLD
         self._sizes: dict[tuple[bytes, bytes, bytes], tuple[int, int]] = {}  # the smallest and the largest call of each choice told
+        self._called: set[bytes] = set()  # what stands before the mark of threads of which a call was told
         self._odd = False  # a mark stands in some line before the mark at which it was cut
         self.run_into: list[bytes] = []  # what stands before a line of NCCL's that begins far behind in its line
 
@@ -104,6 +105,7 @@ class Cutter:
                 told.clear()
             self._room = _MAX_TOLD
             self._sizes.clear()
+        self._called.clear()
 
     def cut(self, text: bytes) -> Cutting:
         # The beginning tells at once which way is the faster.
@@ -124,15 +126,15 @@ class Cutter:
         """Where most lines are others'. None: a line may be broken, and must be joined before."""
         cuts: list[Cut] = []
         find, rfind = text.find, text.rfind
-        known = self._told.get
+        known, called = self._told.get, self._called
         end = 0  # of the last line
         at = find(INFO)
         while at >= 0:
             start = rfind(b"\n", end, at) + 1
             end = find(b"\n", at)
             head, tail = text[start:at], text[at + _LEVEL : end]
-            if (word := tail[:5]) not in QUIET or (b"W" in tail or word in CALLS) and self._heard(head, tail):
-                if look_for_broken and b" via " in tail and find(b"\n", end + 1, end + 1 + _MAX_SHORT) >= 0:
+            if (word := tail[:5]) not in QUIET or (W in tail or (word in CALLS and not (head in called and tail.find(OPCOUNT, 0, FAR) > 0))) and self._heard(head, tail):
+                if look_for_broken and tail.find(b" via ") >= 0 and find(b"\n", end + 1, end + 1 + _MAX_SHORT) >= 0:
                     return None
                 told = known(head)
                 if told is None or tail[NUMBERED:] not in told:
@@ -147,7 +149,7 @@ class Cutter:
         cuts: list[Cut] = []
         others: list[bytes] = []
         numbers: list[int] = []
-        known = self._told.get
+        known, called = self._told.get, self._called
         lines = text.split(b"\n")
         lines.pop()
         for number, line in enumerate(lines):
@@ -160,7 +162,7 @@ class Cutter:
                 continue
             told = known(head)
             if told is None or tail[NUMBERED:] not in told:
-                if (word := tail[:5]) not in QUIET or (b"W" in tail or word in CALLS) and self._heard(head, tail):
+                if (word := tail[:5]) not in QUIET or (W in tail or (word in CALLS and not (head in called and tail.find(OPCOUNT, 0, FAR) > 0))) and self._heard(head, tail):
                     self._new(cuts, told, head, tail, number)
                 elif len(head) > _LONG:
                     self.run_into.append(head)
@@ -168,13 +170,13 @@ class Cutter:
 
     def _heard(self, head: bytes, tail: bytes) -> bool:
         """Does a line that begins like those that are passed over tell something new?"""
-        if b"W" in tail and WARNS in tail:
+        if W in tail and WARNS in tail:
             return True
         if tail[:5] in SILENT:
             return False
+        if tail.find(OPCOUNT, 0, FAR) > 0:
+            return head not in self._called
         told = self._told.get(head)
-        if OPCOUNT in tail:
-            return not told or CALLED not in told
         return not (told and tail[: tail.find(b"{")] in told) and tells(tail)
 
     def _new(self, cuts: list[Cut], told: set[bytes] | None, head: bytes, tail: bytes, place: int) -> None:
@@ -182,10 +184,10 @@ class Cutter:
         word = tail[:5]
         if told is None:
             told = self._thread(head)
-        if b"W" in tail and WARNS in tail:
+        if W in tail and WARNS in tail:
             pass
         elif word == b"Chann":
-            if b" via " in tail:
+            if tail.find(b" via ") >= 0:
                 told.add(tail[NUMBERED:])
                 self._room -= 1
             elif not tail.startswith(b"Channel 00/") and _RING in told:  # the ring of ranks of one more channel
@@ -197,17 +199,15 @@ class Cutter:
             # What the process says of connections from here on is of that communicator.
             for told in self._fellows.get(head, ()):
                 told.clear()
-        elif word in _OF_RINGS and b" via " not in tail:
+        elif word in _OF_RINGS and tail.find(b" via ") < 0:
             if _RING in told:
                 return
             told.add(_RING)
-        elif (word in CALLS or word[:1].isdigit()) and CHOSE in tail:
+        elif (word in CALLS or word[:1].isdigit()) and tail.find(CHOSE) > 0:
             if self._within(told, head, tail[: tail.find(b"{")]):  # before the channels, which differ from call to call
                 return
-        elif word in CALLS and OPCOUNT in tail:
-            if CALLED in told:
-                return
-            told.add(CALLED)
+        elif word in CALLS and tail.find(OPCOUNT, 0, FAR) > 0:
+            self._called.add(head)
         cuts.append((head, tail + b"\n", place))
 
     def _within(self, told: set[bytes], head: bytes, chosen: bytes) -> bool:
@@ -238,6 +238,7 @@ class Cutter:
             self._fellows.clear()
             self._processes.clear()
             self._sizes.clear()
+            self._called.clear()
         told = self._told[head] = set()
         fellows = self._fellows[head] = self._processes.setdefault(_process(head), [])
         fellows.append(told)
