@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.join import join
+from gpudoctor.facts.launch import Launches
 from gpudoctor.facts.machine import Machine
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactStore
@@ -62,7 +63,8 @@ class _Pile:
         try:
             for item in importlib.import_module(parser_module(section.kind)).parse(section):
                 into.append(item)
-                found = found or not isinstance(item, Loss)
+                # A command is no output: what it printed is what there is to judge.
+                found = found or not isinstance(item, (Loss, Launches))
         except Unparsable as error:
             if not failed:
                 into.append(Loss(section.source, str(error).removeprefix(f"{section.source}: ")))

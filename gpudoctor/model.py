@@ -89,6 +89,9 @@ class Finding(Record):
     gain: Gain | None = None
     # Set by the engine when the input names more than one host; by a checker of a job's log that names the host it speaks of.
     host: str | None = None
+    # The runs of the input that it is about, by where their output begins; empty: all of them. What one run was told
+    # explains nothing of another.
+    runs: tuple[Evidence, ...] = ()
 
 
 class CannotTell(Record):

@@ -118,6 +118,7 @@ def _finding(run: BandwidthRun, group: Group, verdict: Verdict, used: Opinion) -
         f"{measured:.3g} of {expected:.3g} GB/s" if used.kind != "wire" else f"{measured:.3g} GB/s where the wire has {expected:.3g}",
         _steps(run, group),
         Gain(round(measured, 1), round(expected, 1), "GB/s") if used.kind != "wire" else None,
+        runs=(run.at("*"),),
     )
 
 

@@ -8,7 +8,10 @@ from typing import ClassVar
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.nccl_rules import RULES, Advice, Around
 from gpudoctor.checkers.traffic import can_peer, pcie_peer
+from gpudoctor.facts.bandwidth import Bandwidth
 from gpudoctor.facts.gpu import Gpu, Gpus
+from gpudoctor.facts.launch import Launches
+from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Cpu, JobProcess, Jobs, Setting, Settings
 from gpudoctor.facts.topology import Nics, NvLinks, Pair, Pairs
@@ -69,9 +72,9 @@ class NcclEnv(BaseChecker):
     """The settings a job started here would obey, and those of jobs that run."""
 
     name: ClassVar[str] = "nccl-env"
-    any_of = (Settings, Jobs)
+    any_of = (Settings, Jobs, Launches)
     causes = (P2P_DISABLED_ENV, NCCL_ENV)
-    wants = (Gpus, Pairs, NvLinks, Nics, Cpu, Trials)
+    wants = (Gpus, Pairs, NvLinks, Nics, Cpu, Trials, Bandwidth, Nccl)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         """What the settings do by their meaning; and by measurement, where a bandwidth run was varied."""
@@ -96,16 +99,24 @@ class NcclEnv(BaseChecker):
         here = facts.get(Settings) or Settings(())
         around = Around(pairs=facts.get(Pairs), nics=facts.get(Nics), nvlink=_nvlink_seen(facts))
         said: set[tuple[str, str]] = set()
-        for whose, settings in (("", here), *((_who(p), _of_job(p, here)) for p in facts.get(Jobs) or ())):
-            switch = _switch(settings)
-            if switch is not None and (switch[0].name, switch[0].value) not in said:
-                said.add((switch[0].name, switch[0].value))
-                yield from _switched_off(*switch, whose, facts)
+        for whose, settings in (("", here), *((f" in the environment of {_who(p)}", _of_job(p, here)) for p in facts.get(Jobs) or ())):
+            off = switch(settings)
+            if off is not None and (off[0].name, off[0].value) not in said:
+                said.add((off[0].name, off[0].value))
+                yield from switched_off(*off, whose, facts)
             for rule in RULES:
                 for advice in rule(settings, around):
                     if (advice.setting.name, advice.setting.value) not in said:
                         said.add((advice.setting.name, advice.setting.value))
-                        yield _finding(advice, whose)
+                        yield advised(advice, whose)
+        if facts.get(Launches) is not None:
+            from gpudoctor.checkers.launch_env import by_command
+
+            yield from by_command(facts, around, said)
+            if facts.get(Settings) is None and facts.get(Jobs) is None:
+                # What a command gives is added to an environment that was not shown.
+                for cause in self.causes:
+                    yield CannotTell(cause.slug, f"needs {facts.why_missing(Settings)}")
 
 
 def _loss(trial: Trial) -> str:
@@ -174,7 +185,7 @@ def _of_job(process: JobProcess, here: Settings) -> Settings:
     return Settings((*own, *(s for s in here if s.scope != "environment" and process.container is None)))
 
 
-def _switch(settings: Settings) -> tuple[Setting, str] | None:
+def switch(settings: Settings) -> tuple[Setting, str] | None:
     """The setting that limits peer to peer, and the level it leaves. NCCL_P2P_DISABLE goes first, but only as 1."""
     disable = settings.get("NCCL_P2P_DISABLE")
     if disable is not None and strtol(disable.value) == 1:
@@ -184,7 +195,8 @@ def _switch(settings: Settings) -> tuple[Setting, str] | None:
     return (setting, level) if setting is not None and level is not None else None
 
 
-def _switched_off(setting: Setting, level: str, whose: str, facts: FactView) -> Iterator[Finding | CannotTell]:
+def switched_off(setting: Setting, level: str, whose: str, facts: FactView) -> Iterator[Finding | CannotTell]:
+    """What a setting that limits peer to peer costs here."""
     slug = P2P_DISABLED_ENV.slug
     gpus, cpu = facts.get(Gpus), facts.get(Cpu)
     pairs = [p for p in facts.get(Pairs) or () if p.path in _OF_PATH and not (p.pcie_only and level != "LOC")]
@@ -247,7 +259,7 @@ def _may_link(gpu: Gpu) -> bool:
 
 
 def _place(setting: Setting, whose: str) -> str:
-    where = f" in the environment of {whose}" if whose and setting.scope == "environment" else ""
+    where = whose if setting.scope == "environment" else ""
     if setting.scope != "environment":
         where = f" in {setting.scope} ({setting.at('value').where})"
     return f"{setting.name}={setting.value}{where}"
@@ -264,7 +276,8 @@ def _removal(setting: Setting, step: str, verify: str | None) -> tuple[Step, ...
     )
 
 
-def _finding(advice: Advice, whose: str) -> Finding:
+def advised(advice: Advice, whose: str) -> Finding:
+    """What a rule says, as a finding."""
     setting = advice.setting
     steps = _removal(setting, advice.then, advice.verify) if advice.then is not None else ()
     return Finding(

@@ -33,6 +33,7 @@ def diagnose(
                     and (cause.host == effect.host or cause.slug in JOB_WIDE_CAUSES and effect.slug in JOB_WIDE_EFFECTS)
                     and severity_rank(cause.severity) <= severity_rank(effect.severity)
                     and near(rule.scope, cause, effect)
+                    and (not cause.runs or not effect.runs or set(cause.runs) & set(effect.runs))
                     and not _above(parents, effect_at, cause_at)
                 ):
                     parents[effect_at] = cause_at

@@ -1,5 +1,7 @@
 """Output of nccl-tests (`all_reduce_perf` and its siblings) to Bandwidth: one entry per program run.
 
+Its command lines go to Launches, for the settings in them.
+
 The lines come from anywhere in a file, since NCCL's own log runs through the table. Every line has a stage (banner,
 parameters, devices, header, rows, footer, end); a line of an earlier stage than the one before begins the next run.
 """
@@ -15,9 +17,11 @@ from gpudoctor.facts.bandwidth import COLLECTIVES, TWICE, Bandwidth, BandwidthRo
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.hang import Watchdog
 from gpudoctor.model import Evidence
+from gpudoctor.parsers import launch
 from gpudoctor.parsers.nccl_row import ROW, Layout, header, ranks, read
 from gpudoctor.parsers.torch_blame import deaths_by_launcher
 from gpudoctor.read.section import Line, Section
+from gpudoctor.record import replace
 
 _VERSION = re.compile(r"#\s*nccl-tests version (\S+)(?: \(\w+\))? nccl-headers=\d+ nccl-library=(\d+)\s")
 _STARTING = re.compile(r"#\s*Collective test starting:\s*(\w+)")
@@ -70,6 +74,7 @@ class _Run:
 def parse(section: Section) -> Iterator[Fact | Loss]:
     runs: list[_Run] = []
     command: tuple[Line, str, str] | None = None
+    commands: list[Line] = []
     lost: list[Line] = []
     died = deaths_by_launcher(section)
     if died:
@@ -92,6 +97,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             pass
         elif found := _COMMAND.search(text):
             command = (line, found[1], found[2])
+            commands.append(line)
             continue
         else:
             _failure(runs, line, text + _rest(section.lines, place))
@@ -103,6 +109,8 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
                 runs[-1].put("program", program, at)
                 runs[-1].put("collective", collective, at)
             command = None
+    if commands:
+        yield from launch.parse(replace(section, lines=tuple(commands)))
     done = [_finished(section, run) for run in runs]
     if lost:
         yield Loss(

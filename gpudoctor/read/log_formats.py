@@ -96,6 +96,12 @@ LOGS: tuple[Format, ...] = (
         r"|NCCL operation \w+.{0,200}failed|essage truncated ?: receiv|collective mismatch error|Mismatched collective detected"
         r"|receiv(?:ed|ing) \d+ bytes instead of \d|Unable to load NCCL library|libnccl\.so[.\d]*: cannot open|Socket recv failed while polling",
     ),
+    # A command that gives settings to the run below it; what merely speaks of a setting is left to the parser to pass over.
+    Format(
+        "launch",
+        ("NCCL_",),
+        r"^(?!.*(?:for details|NCCL (?:INFO|WARN|error))).*(?:\bNCCL_[A-Z0-9_]+=[^\s=]|-genv NCCL_|\bunset NCCL_)",
+    ),
     # `uname -a`, /proc/version, PyTorch's `Python platform`: only WSL2's kernel says where it runs.
     Format("kernel-name", ("microsoft-standard",), r"\b\d+\.\d+\.\d+(?:\.\d+)?-microsoft-standard\b"),
     # The Fabric Manager's service and what the journal says of it; `Active: …` stands below the unit's name.

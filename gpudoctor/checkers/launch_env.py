@@ -1,0 +1,129 @@
+"""Settings given on the command line of one run: what they did to that run, and to no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudoctor.checkers.nccl_env import advised, switch, switched_off
+from gpudoctor.checkers.nccl_rules import RULES, Around
+from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRun
+from gpudoctor.facts.launch import Launch, Launches
+from gpudoctor.facts.nccl import Nccl, NcclComm
+from gpudoctor.facts.store import FactView
+from gpudoctor.facts.system import Setting, Settings
+from gpudoctor.facts.trials import TELLING
+from gpudoctor.model import NOTE, CannotTell, Evidence, Finding, Gain, Step
+from gpudoctor.record import KeyedRecord, replace
+
+
+class _Run(KeyedRecord):
+    """One output in the text, with what its command gave it."""
+
+    what: str
+    first: Evidence
+    given: dict[str, Launch]
+    failed: bool
+    bandwidth: BandwidthRun | None = None
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(
+            tuple(
+                Setting(name=name, value=launch.settings[name], scope="environment", origin={"*": launch.at("settings")})
+                for name, launch in self.given.items()
+            )
+        )
+
+
+def by_command(facts: FactView, around: Around, told: set[tuple[str, str]]) -> Iterator[Finding | CannotTell]:
+    """told: settings that are judged already as the host's own, or that NCCL itself says it took."""
+    runs = _runs(facts)
+    nccl = facts.get(Nccl)
+    told = told | set(nccl.settings if nccl is not None else ())
+    said: dict[tuple[str, str], list[_Run]] = {}
+    for run in runs:
+        for name, launch in run.given.items():
+            said.setdefault((name, launch.settings[name]), []).append(run)
+    for key, with_it in said.items():
+        if key in told:
+            continue
+        without = [run for run in runs if run not in with_it]
+        settings = Settings(tuple(s for s in with_it[0].settings if (s.name, s.value) == key))
+        off = switch(settings)
+        if off is not None:
+            for finding in switched_off(*off, f" on the command line of {_shown(with_it)}", facts):
+                yield _held_against(finding, with_it, without) if isinstance(finding, Finding) else finding
+        for advice in (said for rule in RULES for said in rule(settings, around)):
+            yield _of_these(advised(advice, f" on the command line of {_shown(with_it)}"), with_it, without)
+
+
+def _runs(facts: FactView) -> list[_Run]:
+    launches = facts.get(Launches)
+    if launches is None:
+        return []
+    tables = list(facts.get(Bandwidth) or ())
+    out = []
+    for table in tables:
+        first = table.at("*")
+        given = launches.of(first, [other.at("*") for other in tables if other is not table])
+        broken = bool(table.failures) or not table.completed and not table.rows
+        out.append(_Run(what=table.program or "the run", first=first, given=given, failed=broken, bandwidth=table))
+    for comm in facts.get(Nccl) or ():
+        spot = _first(comm)
+        given = launches.of(spot) if spot is not None else {}
+        same = next((run for run in out if given and run.given == given), None)
+        if same is not None:
+            out[out.index(same)] = replace(same, failed=same.failed or comm.failure is not None)
+        elif spot is not None:
+            out.append(_Run(what="the job", first=spot, given=given, failed=comm.failure is not None))
+    return out
+
+
+def _first(comm: NcclComm) -> Evidence | None:
+    spot = comm.at("rank")
+    return spot if spot.source == comm.source else None
+
+
+def _shown(runs: list[_Run]) -> str:
+    lines = list(dict.fromkeys(launch.at("settings").where for run in runs for launch in run.given.values()))
+    more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+    return f"{runs[0].what} ({lines[0]}){more}"
+
+
+def _of_these(finding: Finding, with_it: list[_Run], without: list[_Run]) -> Finding:
+    """What is said of some runs explains nothing of the others."""
+    steps = tuple(
+        Step(step.step.replace("Unset it where the job is started.", "Leave it out of the command."), None, step.risk, step.verify)
+        for step in finding.remediation
+    )
+    return replace(finding, remediation=steps, runs=tuple(run.first for run in with_it) if without else ())
+
+
+def _held_against(finding: Finding, with_it: list[_Run], without: list[_Run]) -> Finding:
+    finding = _of_these(finding, with_it, without)
+    if any(run.failed for run in without) and not any(run.failed for run in with_it):
+        words = "A run without it in the same input failed, so this is a way around that fault and not the cause."
+        return replace(finding, severity=NOTE, message=f"{finding.message} {words}", remediation=())
+    slow = next((run.bandwidth for run in with_it if run.bandwidth is not None and run.bandwidth.plateau_busbw_gbs), None)
+    fast = next(
+        (
+            run.bandwidth
+            for run in without
+            if run.bandwidth is not None
+            and slow is not None
+            and (run.bandwidth.collective, run.bandwidth.nranks) == (slow.collective, slow.nranks)
+            and (run.bandwidth.plateau_busbw_gbs or 0) > TELLING * (slow.plateau_busbw_gbs or 0)
+        ),
+        None,
+    )
+    if slow is None or fast is None:
+        return finding
+    low, high = slow.plateau_busbw_gbs or 0.0, fast.plateau_busbw_gbs or 0.0
+    cost = f"{low:.3g} instead of {high:.3g} GB/s, measured with and without it"
+    return replace(
+        finding,
+        message=f"{finding.message} With it the run levels out at {low:.3g} GB/s, without it at {high:.3g}.",
+        evidence=(*finding.evidence, fast.at("rows")),
+        cost=cost,
+        gain=Gain(round(low, 1), round(high, 1), "GB/s"),
+    )
