@@ -34,7 +34,7 @@ _DEVICE = re.compile(
     r"(?:#|^)\s*Rank\s+(?P<rank>\d+)\s+(?:Group\s+(?P<group>\d+)\s+)?Pid\s+\d+\s+on\s+(?P<host>\S+)\s+device\s+(?P<device>\d+)\s+"
     r"\[(?:0x(?P<bus>[0-9a-fA-F]{1,2})|(?P<bdf>[0-9a-fA-F:.]+))\](?:\s+(?P<name>\S.*?))?\s*$"
 )
-_BOUNDS = re.compile(r"(?:#|^)\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
+_BOUNDS = re.compile(r"(?:[#`]|^)[\s#>*`]*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
 _AVERAGE = re.compile(r"(?:#|^)\s*Avg bus bandwidth\s*:\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?|-?nan|-?inf)(?:\s+(OK|FAILED))?(?P<end>\s*)")
 _GPUS = re.compile(r"Invalid number of GPUs:\s*(\d+) requested but only (\d+) (?:were|was) found")
 _FAILED = re.compile(r"Test (NCCL|CUDA) failure\s+(\S+?:\d+)\s*'?([^']*)'?|(Test failure)\s+\S+?:\d+|(Test timeout) (?:\(\d+s\) )?\S+?:\d+")

@@ -18,9 +18,9 @@ _OTHER = re.compile(r"but\s{1,3}Rank (\d{1,7}) is running collective:\s{0,3}(?:"
 # torchfrtrace: one block for the first collective of a group that does not fit; the ranks stand in it or in its first line.
 _HEAD = re.compile(
     r"(?P<absent>Not all ranks joining collective)(?:[,:] sequence number: (?P<seq>\d{1,18})\s*$| (?P<old>\d{1,18}) at entry \d|(?= for group ))"
-    r"|Collective sequence number: (?P<bad>\d{1,18}) has errors\s*$|Input/output mismatch in the collective sequence number: (?P<sizes>\d{1,18})\s*$"
+    r"|^\s*Collective (?P<early>\d{1,18}) at entry \d{1,18} errors\s*$|Collective sequence number: (?P<bad>\d{1,18}) has errors\s*$|Input/output mismatch in the collective sequence number: (?P<sizes>\d{1,18})\s*$"
 )
-_FIELD = re.compile(r"^\s*(group info|collective|world size|expected ranks|error msg): (\S.{0,20000}?)\s*$")
+_FIELD = re.compile(r"^\s*(group info|collective|world size|expected ranks|error msg|error message): (\S.{0,20000}?)\s*$")
 _ABSENT = re.compile(r"[Mm]issing ranks(?:: | are )\{(\d[\d, ]{0,100000})\}")
 _GROUP = re.compile(r" for group (\S{1,160}) collective (\S{1,60})")
 _CULPRIT = re.compile(r"Culprit rank (\d{1,7}); Error type: ([A-Z]+(?:_[A-Z]+)+)\b")
@@ -33,7 +33,7 @@ def reports_by(section: Section, lines: tuple[Line, ...], place: int) -> Iterato
     text = lines[place].text
     if "mismatch between collectives" in text:
         yield from _calls(section, lines, place)
-    elif "ranks joining collective" in text or "ollective sequence number: " in text:
+    elif "ranks joining collective" in text or "ollective sequence number: " in text or " at entry " in text:
         yield from _analysis(section, lines, place)
 
 
@@ -82,9 +82,9 @@ def _analysis(section: Section, lines: tuple[Line, ...], place: int) -> Iterator
         if field is not None:
             said.setdefault(field[1], field[2])
     inline = _GROUP.search(lines[place].text)
-    number = head["seq"] or head["old"] or head["bad"] or head["sizes"]
+    number = head["seq"] or head["old"] or head["early"] or head["bad"] or head["sizes"]
     world = next((w for w in (said.get("world size"), said.get("expected ranks")) if w is not None and w.isdigit()), None)
-    culprits = _CULPRIT.findall(said.get("error msg", ""))
+    culprits = _CULPRIT.findall(said.get("error msg") or said.get("error message", ""))
     if head["absent"]:
         kind, ranks = "absent", absent[1].split(",") if absent is not None else []
     elif culprits and all(state == "COLLECTIVE_STATE_MISMATCH" for _, state in culprits):

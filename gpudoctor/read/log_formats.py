@@ -19,7 +19,9 @@ LOGS: tuple[Format, ...] = (
             "Job step aborted", "srun: Force Terminated",
         ),
         # A page that takes `#` for a heading loses it.
-        rf"^\s*(?:#\s*)?(?:nThread\s+\d|Using devices\s*$|Out of bounds values\s*:|Avg bus bandwidth\s*:|Rank\s+\d+\s.*Pid|size\s+count\s|bytes\s+N\s+type\s)"
+        rf"^\s*(?:#\s*)?(?:nThread\s+\d|Using devices\s*$|Avg bus bandwidth\s*:|Rank\s+\d+\s.*Pid|size\s+count\s|bytes\s+N\s+type\s)"
+        # The footer is what people quote by itself.
+        r"|^[\s#>*`]*Out of bounds values\s*:\s*\d|`[\s#]*Out of bounds values\s*:\s*\d{1,18}\s+FAILED"
         r"|^\s*#\s*(?:Collective test (?:starting|concluded)|nccl-tests version|Using devices)"
         rf"|^\s*\d+\s+\d+\s+{_NCCL_TYPE}\s+\S|(?:^|[\s/]){_NCCL_PERF}\s+-|Test (?:(?:NCCL|CUDA) )?failure \S+:\d|Test timeout (?:\(\d+s\) )?\S+:\d|Invalid number of GPUs: \d"
         # The second line of mpirun's sentence, which it breaks itself.
@@ -43,11 +45,11 @@ LOGS: tuple[Format, ...] = (
             "watchdog thread terminated", "watchdog got stuck", "monitoredBarrier", "store_based_barrier_key", "store based barrier",
             "didn't join collective", "didn't finish collective", "lagging ranks", "exitcode ", "clients joined",
             "noticed that process rank", "(exitcode: -", "received by PID", "] Signal: ", "Heartbeat monitor timed out",
-            "[missing ranks: ", "by subset of ranks and are waiting", "to join the rendezvous", "exits with return code = -", "ing ncclUniqueId from", "mismatch between collectives", "ranks joining collective", "ollective sequence number: ",
+            "[missing ranks: ", "by subset of ranks and are waiting", "to join the rendezvous", "exits with return code = -", "ing ncclUniqueId from", "mismatch between collectives", "ranks joining collective", "ollective sequence number: ", " at entry ",
         ),
         r"WorkNCCL\(|Watchdog caught|ProcessGroupNCCL(?!\.cpp:\d+, )|NCCL work: |watchdog at work|last enqueued work|watchdog thread terminated"
         r"|watchdog got stuck|Heartbeat monitor timed out|(?:failed to pass|timed out in|successfully reached) monitoredBarrier|store_based_barrier_key|store based barrier|didn't (?:join|finish) collective"
-        r"|is setting up NCCL communicator and ret\w+ ncclUniqueId|Detected mismatch between collectives on ranks|Not all ranks joining collective|(?:Input/output mismatch in the c|^\s*C)ollective sequence number: \d"
+        r"|is setting up NCCL communicator and ret\w+ ncclUniqueId|Detected mismatch between collectives on ranks|Not all ranks joining collective|(?:Input/output mismatch in the c|^\s*C)ollective sequence number: \d|^\s*Collective \d{1,18} at entry \d{1,18} errors"
         r"|\[missing ranks: ?\d|by subset of ranks and are waiting for remainder of ranks|Expected \d+ threads to join the rendezvous"
         r"|sigkill_handler\] \[.*\] exits with return code = -\d"
         r"|lagging ranks|clients joined|^\s*exitcode\s{1,8}:\s"

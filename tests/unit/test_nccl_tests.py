@@ -297,3 +297,15 @@ def test_a_table_of_2018_counts_in_milliseconds() -> None:
 def test_the_place_of_a_failure_is_the_line_that_names_a_call() -> None:
     run = only(" .. node3 pid 71: Test failure common.cu:915\nnode1: Test CUDA failure common.cu:941 'invalid device ordinal'\n .. node1 pid 70: Test failure common.cu:915\n")
     assert run.at("failures").where == "line 2"
+
+
+@pytest.mark.parametrize("line", ["` Out of bounds values : 56 FAILED`", "> # Out of bounds values : 56 FAILED", "With four GPUs it says `# Out of bounds values : 56 FAILED` at the end."])
+def test_a_footer_quoted_by_itself(line):
+    (section,) = recognise(f"Hello,\n{line}\nthanks\n")
+    (fact,) = parse("nccl-tests", section.text)
+    assert [(r.wrong, r.completed) for r in fact] == [(True, True)]
+
+
+@pytest.mark.parametrize("line", ["I want to see Out of bounds values : 0 OK there", "`Out of bounds values` says N FAILED", "what does Out of bounds values : 56 mean?"])
+def test_words_about_the_footer_are_none(line):
+    assert [f for s in recognise(f"{line}\n") for f in parse("nccl-tests", s.text)] == []

@@ -253,8 +253,13 @@ def test_analysis_of_dumps() -> None:
     odd = block.format("Collective sequence number: 31 has errors", "", "error msg: Culprit rank 2; Error type: SIZE_OR_SYNTAX_MISMATCH, Expected input sizes: [[8]]\n")
     state = block.format("Collective sequence number: 31 has errors", "", "error msg: Culprit rank 2; Error type: COLLECTIVE_STATE_MISMATCH\n")
     old = "Not all ranks joining collective 31 at entry 30\ngroup info: 5:tp\ncollective: nccl:all_gather\nmissing ranks: {1, 3}\nexpected ranks: 4\n"
-    for text, kind, ranks in ((absent, "absent", (1, 3)), (odd, "odd", (2,)), (state, "unfinished", (2,)), (old, "absent", (1, 3))):
+    early = [
+        odd.replace("Collective sequence number: 31 has errors\ninternal record id: 30", "Collective 31 at entry 30 errors").replace("error msg", word)
+        for word in ("error msg", "error message")
+    ]
+    for text, kind, ranks in ((absent, "absent", (1, 3)), (odd, "odd", (2,)), (state, "unfinished", (2,)), (old, "absent", (1, 3)), *((e, "odd", (2,)) for e in early)):
         assert [(a.kind, a.ranks, a.seq, a.op, a.group, a.world) for a in watchdog(text).accused] == [(kind, ranks, 31, "all_gather", "5:tp", 4)], text
+    assert recognise("Collective 31 at entry 30 was fine\nlook at entry 5 errors\n") == []
     # A set that is cut names nobody.
     assert [a.ranks for a in watchdog(absent[: absent.index("3}")]).accused] == [()]
 
