@@ -19,6 +19,7 @@ from gpudoctor.parsers.nccl_place import Place, evidence
 from gpudoctor.parsers.nccl_process import Seen, gdr, version_in
 from gpudoctor.parsers.nccl_state import Comm, Pairs, Proc
 from gpudoctor.read.nccl_cut import MARK, NAMING, NUMBERED
+from gpudoctor.read.nccl_silent import WARNS, W
 
 MAX_PROCS = 20_000
 
@@ -35,7 +36,6 @@ _RESULT = re.compile(rb"(?:(?:misc/)?(?:group|enqueue)\.cc:\d+ -> [1-6](?: \[Asy
 # A writer's prefix at the end of what stands before its message; the same where it runs into another's.
 _WRITER = re.compile(rb"[A-Za-z_][\w.-]*:\d+(?::\d+)? \[-?\d+\] *$")
 _NEXT = re.compile(rb"[A-Za-z_][\w.-]*:\d+(?::\d+)? \[-?\d+\][^\n]*$")
-_WARNS = b"NCCL WARN "
 _RING = re.compile(rb"Channel 00/(\d+) : +\d+[ \d.]*\r?\n")
 _START, _COMPLETE = b"START\n", b"COMPLETE\n"
 _OLD_RANK = re.compile(rb"rank (\d+) nranks (\d+)\s")
@@ -66,7 +66,7 @@ class NcclLog:
 
     def info(self, before: bytes, message: bytes, where: Where) -> None:
         """A line of level INFO, cut behind its level."""
-        if _WARNS in message:  # another writer ran into this line
+        if W in message and WARNS in message:  # another writer ran into this line
             self._run_together(before, b"INFO " + message, where)
             return
         try:
@@ -92,7 +92,7 @@ class NcclLog:
     def other(self, before: bytes, message: bytes, where: Where) -> None:
         """A line of any other level, or a framework's that speaks of NCCL, cut at its first `NCCL `."""
         try:
-            if _WARNS in message:
+            if WARNS in message:
                 self._run_together(before, message, where)
             elif message.startswith((b"WARN ", b"ATTN ", b"ABORT ")):
                 self._warn(before, message, where)
@@ -124,7 +124,7 @@ class NcclLog:
 
     def _info(self, proc: Proc, dev: int | None, key: bytes, message: bytes, where: Where) -> None:
         """A line of level INFO that no handler has for its own."""
-        if b" coll channels" in message:
+        if message.find(b" coll channels", 0, 20) > 0:
             counts(proc, message)
             return
         if key[:1] in b" +=0123456789G":

@@ -134,10 +134,10 @@ class Cutter:
             end = find(b"\n", at)
             head, tail = text[start:at], text[at + _LEVEL : end]
             if (word := tail[:5]) not in QUIET or (W in tail or (word in CALLS and not (head in called and (tail[9:19] == OPCOUNT or tail.find(OPCOUNT, 0, FAR) > 0)))) and self._heard(head, tail):
-                if look_for_broken and tail.find(b" via ") >= 0 and find(b"\n", end + 1, end + 1 + _MAX_SHORT) >= 0:
-                    return None
                 told = known(head)
                 if told is None or tail[NUMBERED:] not in told:
+                    if look_for_broken and tail.find(b" via ") >= 0 and find(b"\n", end + 1, end + 1 + _MAX_SHORT) >= 0:
+                        return None
                     self._new(cuts, told, head, tail, start)
             elif len(head) > _LONG:
                 self.run_into.append(head)
