@@ -52,6 +52,9 @@ class DriverAnswers(BaseChecker):
             return
         gpus, driver, tree = facts.get(Gpus), facts.get(Driver), facts.get(PciTree)
         entry = driver.entry if driver is not None else None
+        if facts.recorded and gpus is not None and gpus.listed and entry is not None and entry.failure is not None:
+            yield _both(entry, gpus)
+            return
         if (gpus is not None and gpus.listed) or (
             entry is not None and entry.version is not None and entry.failure is None
         ):
@@ -109,6 +112,22 @@ def _hang(hung: list[Outcome]) -> Finding:
             ),
             Step("Still no answer: drain the host and reboot it", "sudo reboot", "disruptive", "nvidia-smi -L"),
         ),
+    )
+
+
+def _both(entry: DriverEntry, gpus: Gpus) -> Finding:
+    """Before and after, or inside and outside of a container or guest: what is pasted does not say which holds."""
+    words = (entry.failure or "").strip()
+    return Finding(
+        DRIVER_UNAVAILABLE.slug,
+        WARNING,
+        "host",
+        f"In one place of the input the driver does not answer ({words.rstrip('.')}), in another it lists GPUs. A container, virtual machine or WSL "
+        "beside its host looks so, and so does a driver that was repaired, or that broke, in between.",
+        (entry.at("failure"), gpus.listed[0].at("name" if gpus.listed[0].name else "index")),
+        LIKELY,
+        "where it does not answer no CUDA program can run",
+        (Step("Ask again in the place where the job runs.", "nvidia-smi -L"), *_steps(words, False)),
     )
 
 

@@ -121,11 +121,12 @@ def _last_losses(log: KernelLog | None) -> tuple[KernelEvent, ...]:
         if not e.stale and (e.kind != "xid" or e.code == _FELL_OFF)
     ]
     if any(e.bdf is not None for e in lost):
-        lost = [e for e in lost if e.bdf is not None or "NV_ERR_" not in e.text]  # an assertion names no card: it is that one
+        lost = [e for e in lost if e.bdf is not None or "fallen off" in e.text]  # an assertion names no card: it is that one
     return tuple({e.subject: e for e in lost}.values())
 
 
 _MUTE = {
+    "uvm-fatal": "it stopped in a way that the driver's unified memory (nvidia-uvm) does not survive; no CUDA program starts before nvidia-uvm is loaded anew or the host restarted",
     "reset-required": "the driver refuses every call to it until it is reset (NV_ERR_RESET_REQUIRED)",
     "gsp-timeout": "its system processor (GSP) does not answer the driver",
     "gsp-heartbeat": "its system processor (GSP) gave no sign of life in time. By itself, after a wake-up, it may pass; with calls that hang, it has stopped",
@@ -155,7 +156,7 @@ def _mute(log: KernelLog | None, gpus: Gpus | None) -> Iterator[Finding]:
             (event.at("text"),),
             LIKELY,
             "jobs and nvidia-smi fail or hang on this GPU",
-            steps("gsp" if event.kind != "reset-required" else "reset", None, (), event.gpu),
+            steps({"reset-required": "reset", "uvm-fatal": "reboot"}.get(event.kind, "gsp"), None, (), event.gpu),
         )
 
 

@@ -59,11 +59,12 @@ _REFUSED = lazy(
 # What the driver's own assertions and watchdogs say of a GPU, often without an Xid: gone, good for nothing before a reset, or
 # no answer from its system processor. Newer drivers name the GPU by their own number.
 _TOLD = lazy(
-    r"NVRM: (?:GPU(?P<gpu>\d{1,3}) )?(?:\S.{0,160}? )?(?:(?P<lost>GPU lost from the bus \[NV_ERR_GPU_IS_LOST\])|(?P<reset>Reset required \[NV_ERR_RESET_REQUIRED\])"
-    r"|(?P<timeout>\*{3,80} GSP Timeout \*|Timeout after \d+s of waiting for RPC response from GPU\d* GSP|RC watchdog: GPU is probably locked)"
+    r"NVRM: (?:GPU(?P<gpu>\d{1,3}) )?(?:\S.{0,160}? )?(?:(?P<lost>GPU lost from the bus(?: \[NV_ERR_GPU_IS_LOST\]|\s*$)|rpcSendMessage failed with status 0x0000000f\b)|(?P<reset>Reset required \[NV_ERR_RESET_REQUIRED\])"
+    r"|(?P<timeout>\*{3,80} GSP Timeout \*|Timeout after \d+s of waiting for RPC response from GPU\d* GSP|RC watchdog: GPU is probably locked|rpcRecvPoll timedout for fn \d)"
+    r"|(?P<uvm>uvm encountered global fatal error 0x\w+, requiring os reboot)"
     r"|(?P<heartbeat>GSP RM heartbeat timed out|Heartbeat timed out, currentTimeMs))"
 )
-_TOLD_KINDS = {"lost": "fell-off", "reset": "reset-required", "timeout": "gsp-timeout", "heartbeat": "gsp-heartbeat"}
+_TOLD_KINDS = {"lost": "fell-off", "reset": "reset-required", "timeout": "gsp-timeout", "heartbeat": "gsp-heartbeat", "uvm": "uvm-fatal"}
 _LOAD = lazy(r"NVRM: loading NVIDIA UNIX\b.{0,40}?Kernel Module.{0,40}?\s(\d{3}\.\d+(?:\.\d+)?)\s")
 _BOUND = lazy(rf"\bnvidia ({_B}): enabling device\b")
 _MISMATCH = lazy(r"NVRM: API mismatch: ")
@@ -281,11 +282,8 @@ _READERS: tuple[tuple[str, Callable[[Section, Line], KernelEvent | None]], ...] 
     ("AER", _struck),
     ("available PCIe bandwidth", _limited),
     ("fallen off the bus", _off_bus),
-    ("NV_ERR_", _told),
-    ("eartbeat timed out", _told),
-    ("GSP Timeout", _told),
-    ("RPC response from GPU", _told),
-    ("probably locked", _told),
+    *((word, _told) for word in ("GPU lost from the bus", "NV_ERR_", "eartbeat timed out", "GSP Timeout", "RPC response from GPU", "probably locked")),
+    *((word, _told) for word in ("rpcSendMessage failed", "rpcRecvPoll timedout", "uvm encountered global")),
     ("nit", _rm_init),  # RmInitAdapter, rm_init_adapter
     ("NVRM: BAR", _no_window),
     ("NVRM: installed in this system ", _refused),

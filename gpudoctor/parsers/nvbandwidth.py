@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpudoctor import bdf
-from gpudoctor.facts.bandwidth import HostCopies, HostCopy, PairRate, PairRates
+from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRun, Failure, HostCopies, HostCopy, PairRate, PairRates
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.model import Evidence
 from gpudoctor.read.section import Line, Section, Unparsable
@@ -25,6 +25,8 @@ from gpudoctor.read.section import Line, Section, Unparsable
 _DEVICE = re.compile(r"^\s*Device (\d+): (\S.*?)\s*\(([0-9a-fA-F:.]+)\)")
 _RUNNING = re.compile(r"^\s*Running (\w+)\.")
 _HEAD = re.compile(r"^\s*\d+(?:\s+\d+)*\s*$")
+# `NVML_ERROR: [Not Found] in expression nvml…(…) in void …() : inline_common.h:142`: the program ends at the first call that fails.
+_FAILED = re.compile(r"^\s*(?:\w{2,40}: )?\[[^\[\]]{2,80}\](?: [^\[\]]{1,160})? in expression \w")
 _LONGEST = 4000  # characters; a row of 72 GPUs has 800
 _CELL = re.compile(r"^(?:\d+\.\d+|N/A)$")
 # Only copies one at a time: in the others the GPUs share links, so that a number is nobody's own.
@@ -52,7 +54,12 @@ class Matrix:
 def parse(section: Section) -> Iterator[Fact | Loss]:
     devices: dict[int, tuple[str, str | None]] = {}
     matrices: list[Matrix] = []
+    failed: BandwidthRun | None = None
     for line in section:
+        if failed is None and _FAILED.match(line.text[:_LONGEST]):
+            text = line.text[:_LONGEST].strip()
+            cause = Failure(kind="test" if text.startswith("NVML") else "cuda", text=text)
+            failed = BandwidthRun(engine="cuda-samples", program="nvbandwidth", failures=(cause,), origin={"*": section.at(line)})
         if len(line.text) > _LONGEST:
             continue
         if found := _DEVICE.match(line.text):
@@ -63,6 +70,8 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             loss = _row(matrices[-1], line, section)
             if loss is not None:
                 yield loss
+    if failed is not None:
+        yield Bandwidth((failed,))
     if not devices and not matrices:
         raise Unparsable(f"{section.source}: no test of nvbandwidth")
     yield from facts_of(matrices, devices)

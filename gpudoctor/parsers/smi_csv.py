@@ -107,7 +107,7 @@ def _row(section: Section, line: Line, names: list[tuple[str, str | None]], cell
             found["count"] = int(value)
         elif name in _REASON_COLUMNS and re.match(r"^0x[0-9A-Fa-f]+$", value):
             found["throttle"] = tuple(word for bit, word in _REASONS.items() if int(value, 16) & bit)
-        elif name in _AS_XML and not value.lower().startswith(
+        elif (name, value) == ("fabric.status", "Unknown Error") or name in _AS_XML and not value.lower().startswith(
             ("n/a", "not ", "unknown", "err!", "insufficient", "requested")
         ):
             field, convert = FIELDS[_AS_XML[name]]

@@ -25,6 +25,8 @@ _ABSENT = _SICK | {
     "requested functionality has been deprecated",
 }  # fmt: skip
 
+_OF_FABRIC = frozenset({("fabric_state", "Not Supported"), ("fabric_status", "Unknown Error")})
+
 
 class Reading(NamedTuple):
     """One value with the names above it, outermost first, lower case."""
@@ -73,8 +75,8 @@ class GpuReadings:
         if lost or (low in _SICK and path[-1] in _VITAL):
             self._set("error", value, at())
         known = known_field(path)
-        # "Not Supported" is a state of the fabric, the absence of a value everywhere else.
-        if lost or low in _ABSENT and not (known is not None and known[0] == "fabric_state" and value == "Not Supported"):
+        # "Not Supported" is a state of the fabric and "Unknown Error" how its registration ended, the absence of a value everywhere else.
+        if lost or low in _ABSENT and not (known is not None and (known[0], value) in _OF_FABRIC):
             return
         if known is not None:
             if known[0] not in self.values:

@@ -294,7 +294,7 @@ OUTPUTS: tuple[Format, ...] = (
         "nvbandwidth",
         ("nvbandwidth Version",),
         r"^\s*nvbandwidth Version|^\s*Running \w+(?:_memcpy_(?:read_|write_)?|_(?:read_|write_))(?:ce|sm)\.",
-        r"^\s*(?:nvbandwidth Version|Built from|CUDA (?:Runtime|Driver) Version|Driver Version|Device \d+: |Running \w+\.|memcpy |SUM |NOTE:|Waived)|^\s*\d+(?:\s+(?:\d+(?:\.\d+)?|N/A))*\s*$",
+        r"^\s*(?:nvbandwidth Version|Built from|CUDA (?:Runtime|Driver) Version|Driver Version|Device \d+: |Running \w+\.|memcpy |SUM |NOTE:|Waived)|\] .{0,160}?in expression \w|^\s*\d+(?:\s+(?:\d+(?:\.\d+)?|N/A))*\s*$",
         strangers=2,
         first=r"^\s*nvbandwidth Version",
         joins=False,

@@ -65,6 +65,14 @@ def test_one_of_two_sources_is_enough():
     assert driver_word(Driver(DriverEntry(version="550.54.15", origin=HERE)), bus()) is None
 
 
+def test_a_failure_beside_a_list_is_told_where_nobody_was_asked_live():
+    """A container or WSL beside its host, before and after: synthetic."""
+    found = driver_word(failing("Failed to initialize NVML: Unknown Error"), *host().facts())
+    assert (found.severity, found.confidence) == ("warning", "likely")
+    assert "Unknown Error" in found.message and "docker restart" in " ".join(s.command or "" for s in found.remediation)
+    assert driver_word(*host().facts()) is None
+
+
 def test_a_hang_is_a_warning_even_if_nvml_answers():
     said = driver_word(Outcomes((ended("smi-q-x", "timeout"), ended("nvml", "ok"))), *host().facts(), recorded=False)
     assert said.severity == "warning"

@@ -143,6 +143,10 @@ NVRM = "[   24.302465] NVRM: "
             "nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned from status @ kernel_channel.c:2827",
             "host", "error", "until it is reset",
         ),
+        ("GPU5 _issueRpcAndWait: rpcSendMessage failed with status 0x0000000f for fn 78!", "gpu:5", "error", "has fallen off"),
+        ("GPU5 nvCheckOkFailedNoLog: Check failed: GPU lost from the bus", "gpu:5", "error", "has fallen off"),
+        ("_issueRpcAndWait: rpcRecvPoll timedout for fn 76!", "host", "error", "does not answer the driver"),
+        ("nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot to recover.", "host", "error", "nvidia-uvm"),
         ("GPU3 nvCheckOkFailedNoLog: Check failed: GPU lost from the bus [NV_ERR_GPU_IS_LOST] (0x0000000F) returned from x @ y.c:1", "gpu:3", "error", "has fallen off"),
     ],
 )  # fmt: skip
@@ -158,6 +162,7 @@ def test_the_driver_says_without_an_xid_that_a_gpu_stopped(log, subject, severit
     [
         "GPU0 nvAssertFailedNoLog: Assertion failed: (status == NV_OK) || (status == NV_ERR_GPU_IN_FULLCHIP_RESET) @ rs_client.c:844",
         "nvAssertOkFailedNoLog: Assertion failed: Invalid state [NV_ERR_INVALID_STATE] (0x00000040) returned from status @ kernel_bif.c:1",
+        "GPU0 _issueRpcAndWait: rpcSendMessage failed with status 0x0000001f for fn 10!",
         "GPU0 _kgspProcessRpcEvent: Attempted to process RPC event from GPU0: 0x101a during bootup without API lock",
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 from gpudoctor.facts.bandwidth import HostCopies, PairRates
 from gpudoctor.parsers import nvbandwidth
 from gpudoctor.read.section import Unparsable
-from tests.support import FIXTURES, parse, recognise
+from tests.support import FIXTURES, parse, recognise, report, slugs
 
 TEXT = (FIXTURES / "outputs" / "nvbandwidth" / "two-gpus.txt").read_text()
 
@@ -47,3 +47,25 @@ def test_one_direction_alone_is_no_pair():
 def test_a_long_line_and_noise():
     with pytest.raises(Unparsable):
         parse("nvbandwidth", "Device 0: a" + " " * 50_000 + "\nnothing\n")
+
+
+ENDED = (
+    "nvbandwidth Version: v0.8\nBuilt from Git version: v0.8\n\nCUDA Runtime Version: 12060\nCUDA Driver Version: 12060\nDriver Version: 540.4.0\n\n"
+    "Device 0: Orin (00000000:00:00)\n\nRunning host_to_device_memcpy_ce.\n"
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVML_ERROR: [Not Found] in expression nvmlDeviceGetHandleByUUID(s, &device) in void setOptimalCpuAffinity(int)() : inline_common.h:142",
+        "[CUDA_ERROR_OUT_OF_MEMORY] out of memory in expression cuMemAlloc(&buffer, size) in DeviceBuffer() : memcpy.cpp:40",
+    ],
+)
+def test_a_call_that_failed_ended_it(line):
+    result = report("check", "--from", "-", stdin=f"{ENDED}{line}\n".encode())[1]
+    assert [d["cause"] for d in result["diagnoses"] if d["severity"] == "error"] and slugs(result) & {"bandwidth-failed", "cuda-error"}
+
+
+def test_a_run_that_goes_on_has_not_failed():
+    assert not slugs(report("check", "--from", "-", stdin=ENDED.encode())[1])

@@ -169,6 +169,9 @@ def test_what_grep_leaves_of_the_fabric() -> None:
 
     assert registered("Completed", "In Progress", "In Progress") == (1, {"fabric"})
     assert registered("Completed", "Completed") == registered("N/A") == (0, set())
+    broken = "    Fabric\n        State            : Completed\n        Status           : {}\n--\n"
+    for status, found in (("Success", set()), ("N/A", set()), ("Unknown Error", {"fabric"}), ("Insufficient Resources", {"fabric"})):
+        assert slugs(report("check", "--from", "-", stdin=(broken.format("Success") + broken.format(status)).encode())[1], "error") == found
 
 
 def test_an_excerpt_is_of_one_gpu_however_often_a_heading_stands_below_others() -> None:
