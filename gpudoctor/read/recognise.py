@@ -61,6 +61,8 @@ class Recogniser(Passing):
         self._telling = lazy(telling.exact)
         self._open: dict[str | None, Block] = {}
         self._scattered: dict[tuple[str, str | None], Block] = {}
+        self._asked = ""  # the line last looked at, and what begins in it: asked of each more than once
+        self._answer: Compiled | None = None
         self._shape: Shape | None = None  # what the open block's lines wear
         # Shapes of lines, every digit made equal, in which no block begins, dressed or not; True: nothing else either.
         self._bare: dict[str, bool] = {}
@@ -78,6 +80,8 @@ class Recogniser(Passing):
         ready, sifted = self._ready
         if sifted is None or ready is not chunk:
             sifted = self._sieve.sift(chunk)
+        elif sifted.places:
+            sifted = sifted._replace(places=self._sieve.not_passed_over(chunk, sifted.places))
         if sifted.nccl:
             self._of_nccl().take(sifted, chunk, self._passed)
         self._line_ends = sifted.line_ends
@@ -276,7 +280,9 @@ class Recogniser(Passing):
             yield Section(kind="nccl-log", source=self.source, lines=(), host=None, read=self._nccl.log)
 
     def _starting(self, text: str) -> Compiled | None:
-        return next((how for how in self._formats if how.starts.search(text)), None)
+        if text is not self._asked:
+            self._asked, self._answer = text, next((how for how in self._formats if how.begins_in(text)), None)
+        return self._answer
 
     def _close(self, label: str | None, line: Line) -> Section:
         self._prompts.output_ended(line.number)

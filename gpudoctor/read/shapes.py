@@ -67,7 +67,11 @@ class Shapes:
 
     def pass_over(self, line: bytes) -> None:
         """As if no line matched that differs from this one in digits only."""
-        self._dull_numbered.add(line.translate(_EQUAL[0]))
+        shape = line.translate(_EQUAL[0])
+        self._dull_numbered.update((shape, shape + b"\r"))
+
+    def is_passed_over(self, line: bytes) -> bool:
+        return line.translate(_EQUAL[0]) in self._dull_numbered
 
     def _is_dull(self, shape: bytes) -> bool:
         """No line of this shape can match."""
@@ -109,8 +113,9 @@ class Shapes:
         places = []
         at = 0
         while (found := self.telling.search(text, at)) is not None:
-            end = text.find(b"\n", found.end()) + 1 or len(text)
-            if not is_own(text[text.rfind(b"\n", 0, found.start()) + 1 : end]):
+            end = text.find(b"\n", found.end())
+            at = end + 1 or len(text)
+            line = text[text.rfind(b"\n", 0, found.start()) + 1 : end if end >= 0 else at]
+            if not is_own(line) and not self.is_passed_over(line):
                 places.append(found.start())
-            at = end
         return places

@@ -56,6 +56,14 @@ class Sieve:
         """Lines that differ from this one in digits only hold nothing, whatever words stand in them."""
         self._shapes.pass_over(line)
 
+    def not_passed_over(self, chunk: bytes, places: list[int]) -> list[int]:
+        """Of the places that another sieve found, which may not have heard of what is passed over."""
+
+        def line(place: int) -> bytes:
+            return chunk[chunk.rfind(b"\n", 0, place) + 1 : chunk.find(b"\n", place)]
+
+        return [place for place in places if not self._shapes.is_passed_over(line(place))]
+
     def _shared(self, chunk: bytes) -> list[int]:
         """Lines in which something known stands before NCCL's own words: an error without its line end, say."""
         heads, self._cutter.run_into = self._cutter.run_into, []

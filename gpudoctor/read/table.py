@@ -21,6 +21,13 @@ class Compiled(NamedTuple):
     belongs: re.Pattern[str] | None
     first: re.Pattern[str] | None
     until: re.Pattern[str] | None
+    hint: re.Pattern[str] | None  # any of the hints
+
+    def begins_in(self, text: str) -> bool:
+        """To ask for its words is many times cheaper than the expression that they stand in."""
+        if any(map(text.__contains__, self.format.tokens)) or self.hint is not None and self.hint.search(text) is not None:
+            return self.starts.search(text) is not None
+        return False
 
 
 @lru_cache(maxsize=1)
@@ -30,7 +37,7 @@ def compiled() -> tuple[Compiled, ...]:
     def build(pattern: str | None) -> re.Pattern[str] | None:
         return lazy(pattern) if pattern else None
 
-    return tuple(Compiled(f, lazy(f.starts), build(f.belongs), build(f.first), build(f.until)) for f in FORMATS)
+    return tuple(Compiled(f, lazy(f.starts), build(f.belongs), build(f.first), build(f.until), build("|".join(f.hints))) for f in FORMATS)
 
 
 # Characters from common to rare in logs and prose; those not listed are the rarest.

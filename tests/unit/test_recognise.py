@@ -13,6 +13,7 @@ from gpudoctor.read.prompts import MAX_DISTANCE
 from gpudoctor.read.recognise import Recogniser
 from gpudoctor.read.section import Unparsable
 from gpudoctor.read.table import FORMATS, any_of, compiled
+from gpudoctor.read.team import Team
 from gpudoctor.read.text import MAX_LINE, clean
 from tests.support import FIXTURES, parse, recognise
 
@@ -298,14 +299,18 @@ def test_what_is_known_is_found_in_the_middle_of_a_large_log():
 # --- the table of formats itself
 
 
-def test_what_a_training_script_says_of_its_gpus_is_seen_a_few_times_only(monkeypatch):
+@pytest.mark.parametrize(("end", "members"), [("\n", 1), ("\r\n", 1), (" \x1b[0m\n", 1), ("\n", 2)], ids=["plain", "crlf", "coloured", "by-children"])
+def test_what_a_training_script_says_of_its_gpus_is_seen_a_few_times_only(end, members, monkeypatch):
     """Each of these lines holds a word that may begin an output, and none begins one."""
     seen = []
     monkeypatch.setattr(Recogniser, "feed", lambda self, line, feed=Recogniser.feed: seen.append(line) or feed(self, line))
-    text = "".join(f"[GPU{n % 8}] Epoch {n} | Batchsize: 32\nRank {n % 8} is done after {n} s\n" for n in range(40_000)).encode()
+    text = "".join(f"[GPU{n % 8}] Epoch {n} | Batchsize: 32{end}Rank {n % 8} is done after {n} s{end}" for n in range(40_000)).encode()
     matrix = b"\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV18\t0-47\t0\nGPU1\tNV18\t X \t0-47\t0\n"
     whole = text + matrix + text
-    found = list(Recogniser("log").run(whole[at : at + (1 << 16)] for at in range(0, len(whole), 1 << 16)))
+    team = Team(after=1 << 16, members=members)  # children begin before they could hear of it
+    found = list(Recogniser("log", team=team).run(whole[at : at + (1 << 16)] for at in range(0, len(whole), 1 << 16)))
+    assert len(team._all) == (members if members > 1 else 0)
+    team.close()
     assert [(s.kind, len(s.lines)) for s in found] == [("smi-topo", 3)]
     assert len(seen) < 10_000
 
@@ -317,6 +322,7 @@ def test_a_line_that_begins_an_output_is_never_passed_over(name):
         for how in compiled():
             if how.starts.search(line):
                 assert telling.search(line), (how.format.kind, line)
+                assert how.begins_in(line), (how.format.kind, line)
 
 
 @pytest.mark.parametrize("text", ["a" * 60_000, "GPU0 " * 12_000, " " * 60_000 + "x", "1, " * 20_000, "A:" * 30_000, "Link 0: " * 8_000, "=" * 60_000, "/dev/shm " * 7_000, "0-1," * 15_000, "NCCL_X=" * 8_000, "a_1 " * 15_000, "GPU0\t" + "NODE " * 12_000 + "!", "[" * 60_000, "(" * 60_000])
