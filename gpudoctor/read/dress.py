@@ -38,6 +38,7 @@ _MARK = lazy(
 # The end of the command's line was lost: `nvidia-smi topo -m     GPU0 GPU1 …`.
 _WITH_COMMAND = lazy(r"[^|<>]{0,80}?\bnvidia-smi topo -\w[-\w ]{0,20}?(?=\s{1,40}GPU\d)")
 _QUOTED = lazy(r"""^\s*[ub]?(["'])(.*)\1\s*,?\s*$""")
+_MESSAGE = lazy(r'"(?:log|msg|message|MESSAGE|text|line|content|textPayload)"\s{0,4}:\s{0,4}"((?:[^"\\]|\\.)*)"')
 _KEY = lazy(r"^.*\"\w{1,40}\"\s?:\s?\"")
 _ESCAPED = lazy(r"\\(?:([trn\"'/\\])|u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
 _MEANS = {"t": "\t", "r": "", "n": " "}
@@ -88,6 +89,15 @@ def undress(text: str) -> Iterator[tuple[str, Shape]]:
         yield _unescaped(quoted[2]), _unquoted
     if "**" in text or "`" in text:
         yield _plain(text), _plain
+
+
+def message_in(text: str, begins: re.Pattern[str]) -> str | None:
+    """What is left of a log's line from where it `begins`, whatever stands before: a pod's name, a logger's head, JSON's keys."""
+    if text.lstrip()[:1] == "{":
+        found = _MESSAGE.search(text)
+        text = _unescaped(found[1]).rstrip() if found is not None else text
+    inside = begins.search(text)
+    return text[inside.start() :] if inside is not None else None
 
 
 def _same_marks(marks: str) -> Shape:

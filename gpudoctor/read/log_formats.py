@@ -8,6 +8,15 @@ from gpudoctor.read.formats import JSON_LINE, Format
 _NCCL_TYPE = r"(?:u?int(?:8|32|64)?|char|half|float|double|bfloat16|f8e[45]m[23]|fp8_e[45]m[23])"
 _NCCL_PERF = r"(?:all_reduce|all_gather|reduce_scatter|alltoallv?|broadcast|reduce|sendrecv|gather|scatter|hypercube)_perf(?:_mpi)?"
 
+# The lines of a RAS answer; a row of its table only after the blanks that align it, where anything stands before.
+RAS_LINE = (
+    r"Job summary\s*$|Communicators\.\.\. \(|Missing communicator data from \d"
+    r"|\d+ job process\w* (?:is|are) considered dead|Rank \d+ .{0,80}(?:managed by process \d|process information not found)"
+    r"|Process \d+ on node \S+ managing GPU|#\d+-\d+ \([0-9a-f]{6,16}\) [A-Z]|\d+ ranks have (?:launched up to operation \d|not launched any|status [A-Z])"
+    r"|Communicator ranks have different|Encountered \d+ communication timeout|No communicator data collected"
+)
+RAS_ROW = r"\d+ +\d+ +\d+ +[\d-]+ +\d+ +\d+ +[A-Z]{4,8} +[A-Z]{2,10}"
+
 LOGS: tuple[Format, ...] = (
     # A table of nccl-tests: NCCL's own log runs through it.
     Format(
@@ -65,11 +74,7 @@ LOGS: tuple[Format, ...] = (
             "managing GPU", "MISMATCH", "INCOMPLETE", "ranks have ", "Encountered ",
             "No communicator data", "Initialization error", "Asynchronous error",
         ),
-        r"NCCL version \S+ compiled with CUDA|^\s*Job summary\s*$|^\s*Communicators\.\.\. \(|^\s*Missing communicator data from \d"
-        r"|^\s*\d+ job process\w* (?:is|are) considered dead|^\s*Rank \d+ .{0,80}(?:managed by process \d|process information not found)"
-        r"|^\s*Process \d+ on node \S+ managing GPU|^\s*#\d+-\d+ \([0-9a-f]{6,16}\) [A-Z]|^\s*\d+ ranks have (?:launched|not launched|status)"
-        r"|^\s*Communicator ranks have different|^\s*Encountered \d+ communication timeout|^\s*No communicator data collected"
-        r"|^\s*\d+ +\d+ +\d+ +[\d-]+ +\d+ +\d+ +[A-Z]{4,8} +[A-Z]{2,10}",
+        rf"NCCL version \S+ compiled with CUDA|^\s*(?:{RAS_LINE}|{RAS_ROW})",
         hints=(r"Rank \d+ ", r"RUNNING +[A-Z]", r"ABORT +[A-Z]", r"FINALIZE +[A-Z]", r"INIT +[A-Z]", r"NOCOMM +[A-Z]", r"#\d+-\d+ \("),
     ),
     Format("ras-json", ('"nccl_version"',), r'^\s*(?:\{\s*)?"nccl_version"\s*:\s*"', JSON_LINE, balanced=True),
@@ -102,7 +107,8 @@ LOGS: tuple[Format, ...] = (
     Format(
         "launch",
         ("NCCL_",),
-        r"^(?!.*(?:for details|NCCL (?:INFO|WARN|error))).*(?:\bNCCL_[A-Z0-9_]+=[^\s=]|-genv NCCL_|\bunset NCCL_)",
+        r"^(?!.*(?:for details|NCCL (?:INFO|WARN|error))).*(?:\bNCCL_[A-Z0-9_]{2,60}=[^\s=]\S{0,200}\s+\S"
+        r"|(?:(?:^|\s)-[xe]|--env|\bexport)[ =]+NCCL_|-genv NCCL_|\bunset NCCL_)",
     ),
     # `uname -a`, /proc/version, PyTorch's `Python platform`: only WSL2's kernel says where it runs.
     Format("kernel-name", ("microsoft-standard",), r"\b\d+\.\d+\.\d+(?:\.\d+)?-microsoft-standard\b"),

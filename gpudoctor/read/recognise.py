@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from gpudoctor.pattern import lazy
 from gpudoctor.read.block import Block
-from gpudoctor.read.dress import Shape, pieces, undress, without_markup
+from gpudoctor.read.dress import Shape, message_in, pieces, undress, without_markup
+from gpudoctor.read.log_formats import RAS_LINE, RAS_ROW
 from gpudoctor.read.nccl_cut import before_nccl, is_nccl
 from gpudoctor.read.prompts import PROMPT_HINT, Prompts
 from gpudoctor.read.section import Line, Section
@@ -32,6 +33,8 @@ _JOB_WIDE = frozenset(("torch-watchdog", "ras", "ras-json"))
 _BOUNDARY = re.compile(r"^\s*(?:`{3,}|~{3,}|_{20,}|</?(?:details|pre|code|summary)\b)")
 _COUNTED = re.compile(r"^ {0,3}(?P<number>\d{1,6}):[ \t]?(?P<rest>.*)$")
 _DIGITS = str.maketrans("123456789", "000000000")
+# Lines of NCCL's RAS service are read one by one, so each may stand behind a head of its own.
+_RAS = lazy(rf"(?:^|(?<=[\s:|\]›-]))(?:{RAS_LINE})|(?:^|(?<= {{2}})){RAS_ROW}")
 _MAX_BARE = 4096  # a text that speaks of GPUs in so many ways and wears nothing in any of them is a log
 _MARKUP = re.compile(r"[<&]|\[\d{0,2}m|\\$")
 _XML = frozenset(("smi-qx", "topo-xml"))  # their tags and entities mean something
@@ -233,6 +236,9 @@ class Recogniser(Passing):
                 self._shape = shape
                 self._bare.clear()
                 return off
+        answer = message_in(text, _RAS)
+        if answer is not None:
+            return answer
         self._bare[like] = self._starting(text) is None
         return text
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gpudoctor.report.layout import Style
@@ -216,9 +218,30 @@ BEHIND = """#0-0 (1a2b3c4d5e6f7081) MISMATCH
 """
 
 
-@pytest.mark.parametrize("worn", ["", "node7-1  | ", "May 06 07:08:09 node7 nccl[4711]: ", "[pod/trainer-0/main] ", "- "])
+@pytest.mark.parametrize(
+    "worn",
+    [
+        "", "node7-1  | ", "May 06 07:08:09 node7 nccl[4711]: ", "[pod/trainer-0/main] ", "- ", "trainer-0 main ", "trainer-0 › main ", "logs/ras-12-",
+        "2026-01-02 03:04:05,123 - ras - INFO - ", "[2026-01-02 03:04:05,123] [INFO] [ras.py:33:poll] [Rank 0] ", "INFO 01-02 03:04:05 [ras.py:33] ",
+    ],
+)  # fmt: skip
 def test_an_answer_of_ras_in_the_dress_of_a_log(worn: str) -> None:
     told = report("".join(worn + line for line in ANSWER.format("MISMATCH", BEHIND).splitlines(keepends=True)))
     (finding,) = found(told, "collective-timeout").values()
     assert finding.severity == "warning" and "AllReduce" in finding.message
     assert not report("".join(worn + line for line in ANSWER.format("OK", "").splitlines(keepends=True))).diagnoses
+
+
+@pytest.mark.parametrize("keys", [{"msg": "{}"}, {"stream": "stdout", "log": "{}\n", "time": "2026-01-02T03:04:05Z"}, {"level": "info", "message": "{}"}])
+def test_an_answer_of_ras_in_a_log_of_json(keys: dict[str, str]) -> None:
+    def logged(text: str) -> str:
+        return "".join(json.dumps({k: v.replace("{}", line) for k, v in keys.items()}) + "\n" for line in text.splitlines())
+
+    (finding,) = found(report(logged(ANSWER.format("MISMATCH", BEHIND))), "collective-timeout").values()
+    assert "AllReduce" in finding.message
+    assert not report(logged(ANSWER.format("OK", ""))).diagnoses
+
+
+@pytest.mark.parametrize("words", ["It says that 2 ranks have launched less than the others.", "Row 1 2 3 4 5 6 RUNNING MISMATCH of the table", "see #0-0 in the answer: MISMATCH"])
+def test_words_about_an_answer_of_ras_are_none(words: str) -> None:
+    assert report(words + "\n").exit_code == 3
