@@ -36,6 +36,7 @@ _LESS_SURE = {
     "torch-system": POSSIBLE,
     "torch-internal": POSSIBLE,
     "torch-usage": POSSIBLE,
+    "ray-worker": POSSIBLE,
     "shm-cuda": LIKELY,
     "truncated": LIKELY,
 }

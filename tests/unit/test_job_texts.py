@@ -245,3 +245,27 @@ def test_an_answer_of_ras_in_a_log_of_json(keys: dict[str, str]) -> None:
 @pytest.mark.parametrize("words", ["It says that 2 ranks have launched less than the others.", "Row 1 2 3 4 5 6 RUNNING MISMATCH of the table", "see #0-0 in the answer: MISMATCH"])
 def test_words_about_an_answer_of_ras_are_none(words: str) -> None:
     assert report(words + "\n").exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "slug"),
+    [
+        ("RuntimeError: radix_sort: failed on 1st step: cudaErrorIllegalAddress: an illegal memory access was encountered", "cuda-error"),
+        ("  what():  after reduction step 1: cudaErrorInvalidDevice: invalid device ordinal", "gpu-not-visible"),
+        ("(raylet) A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the problem, check the logs", "peer-died"),
+        ("Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file.", "peer-died"),
+    ],
+)
+def test_what_thrust_and_ray_say_of_a_process(line: str, slug: str) -> None:
+    (finding,) = found(report(line + "\n"), slug).values()
+    assert finding.severity == "error"
+
+
+@pytest.mark.parametrize("line", ["Worker exit type: INTENDED_USER_EXIT Worker exit detail: exited", "see cudaErrorAssert: device asserts in the manual", "A worker died of boredom"])
+def test_an_intended_end_is_none(line: str) -> None:
+    assert report(line + "\n").exit_code == 3
+
+
+def test_a_cause_comes_before_what_ray_saw() -> None:
+    told = report("(Worker pid=7) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\nWorker exit type: SYSTEM_ERROR Worker exit detail: x\n")
+    assert [d.finding.slug for d in told.diagnoses if d.finding.severity == "error"] == ["cuda-error"]
