@@ -117,9 +117,11 @@ def _last_losses(log: KernelLog | None) -> tuple[KernelEvent, ...]:
         return ()
     lost = [
         e
-        for e in log.of("xid", "fell-off", "rm-init-failed")
+        for e in sorted(log.of("xid", "fell-off", "rm-init-failed", "probe-failed"), key=lambda e: e.kind != "probe-failed")
         if not e.stale and (e.kind != "xid" or e.code == _FELL_OFF)
     ]
+    if any(not e.stale for e in log.of("refused")):
+        lost = [e for e in lost if e.kind != "probe-failed"]  # driver-unavailable says why the card was not taken
     if any(e.bdf is not None for e in lost):
         lost = [e for e in lost if e.bdf is not None or "fallen off" in e.text]  # an assertion names no card: it is that one
     return tuple({e.subject: e for e in lost}.values())
@@ -130,6 +132,7 @@ _MUTE = {
     "reset-required": "the driver refuses every call to it until it is reset (NV_ERR_RESET_REQUIRED)",
     "gsp-timeout": "its system processor (GSP) does not answer the driver",
     "gsp-heartbeat": "its system processor (GSP) gave no sign of life in time. By itself, after a wake-up, it may pass; with calls that hang, it has stopped",
+    "no-progress": "it does not work on the commands of the display part; a GPU that hangs says so every five seconds",
 }
 _STOPPED = ("gpu-hardware", "fallen-off")
 
@@ -150,7 +153,7 @@ def _mute(log: KernelLog | None, gpus: Gpus | None) -> Iterator[Finding]:
         where = "a GPU that the line does not name" if event.gpu is None else event.who
         yield Finding(
             GPU_MISSING.slug,
-            NOTE if answers else WARNING if event.kind == "gsp-heartbeat" else ERROR,
+            NOTE if answers else WARNING if event.kind in ("gsp-heartbeat", "no-progress") else ERROR,
             event.subject,
             f"{where[0].upper()}{where[1:]}: {_MUTE[event.kind]}.{beside}",
             (event.at("text"),),
@@ -166,6 +169,7 @@ def _from_log(event: KernelEvent) -> Finding:
     why = "its memory windows (BARs) are not mapped" if unmapped else "RmInitAdapter failed"
     words = {
         "rm-init-failed": f"The driver could not start {where} ({why}).",
+        "probe-failed": f"The driver was offered {where} and did not take it (probe failed); what stands above this line in the kernel log says why.",
     }.get(
         event.kind,
         f"{where[0].upper()}{where[1:]} has fallen off the PCI bus"

@@ -11,7 +11,8 @@ from gpudoctor.facts.base import Contradiction, Entry, Fact
 class KernelEvent(Entry):
     """One line that matters. kind: xid, sxid, nvswitch (Fabric Manager log), aer, bandwidth-limited, fell-off,
     driver-load, version-mismatch, iommu-fault, rm-init-failed, refused (the module did not take a card), reset-required, gsp-timeout,
-    gsp-heartbeat, uvm-fatal (what the driver says of a GPU without an Xid), bound (the nvidia driver takes a card)."""
+    gsp-heartbeat, uvm-fatal, no-progress (what the driver says of a GPU without an Xid), bound and probe-failed
+    (the nvidia driver takes a card, or does not)."""
 
     kind: str
     bdf: str | None = None

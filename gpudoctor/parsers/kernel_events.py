@@ -78,7 +78,7 @@ def _aged(events: list[KernelEvent]) -> list[KernelEvent]:
     last, before = loads[-1], loads[-2] if len(loads) > 1 else -1
 
     def stale(n: int, event: KernelEvent) -> bool:
-        tried = event.kind == "refused" or event.text.startswith(("NVRM: fallen off", "NVRM: BAR"))
+        tried = event.kind in ("refused", "probe-failed") or event.text.startswith(("NVRM: fallen off", "NVRM: BAR"))
         return event.kind != "driver-load" and n < (before if tried else last)
 
     return [replace(e, stale=True) if stale(n, e) else e for n, e in enumerate(events)]

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpudoctor import bdf
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.kernel import KernelEvent, KernelLog
+from gpudoctor.parsers.kernel_line import LOG_LINE, event
+from gpudoctor.parsers.kernel_told import TOLD
 from gpudoctor.pattern import lazy
 from gpudoctor.read.section import Line, Section
 from gpudoctor.record import replace
@@ -29,8 +31,6 @@ _SXID = lazy(r"SXid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d{4,6})(?=(.?))")
 _SWITCH = lazy(
     rf"detected NVSwitch (non-fatal|fatal) error (\d{{4,6}}) on fid \d+ on NVSwitch pci bus id ({_B}) physical id \d+ port (\d+)(?=(.?))"
 )
-# What stands before a message: quotes and bars of a mail or table, then a stamp.
-_LOG_LINE = lazy(r"^[\s>|]{0,20}(?:\S.*(?:kernel:|\s:|[\]\d])\s+)?$")
 _FATAL = lazy(r"\b(Non-?fatal|Fatal)\b", re.I)
 _LINK = lazy(r"\blink:? ?(-?\d+)(?=(.?))", re.I)
 _BUS_ERROR = lazy(
@@ -56,17 +56,7 @@ _REFUSED = lazy(
     r"NVRM: (?:The NVIDIA probe routine was not called for \d+ device|None of the NVIDIA devices were (?:initialized|probed)"
     r"|installed in this system (?:is not supported by|requires use of the NVIDIA open))"
 )
-# What the driver's own assertions and watchdogs say of a GPU, often without an Xid: gone, good for nothing before a reset, or
-# no answer from its system processor. Newer drivers name the GPU by their own number.
-_TOLD = lazy(
-    r"NVRM: (?:GPU(?P<gpu>\d{1,3}) )?(?:\S.{0,160}? )?(?:(?P<lost>GPU lost from the bus(?: \[NV_ERR_GPU_IS_LOST\]|\s*$)|rpcSendMessage failed with status 0x0000000f\b)|(?P<reset>Reset required \[NV_ERR_RESET_REQUIRED\])"
-    r"|(?P<timeout>\*{3,80} GSP Timeout \*|Timeout after \d+s of waiting for RPC response from GPU\d* GSP|RC watchdog: GPU is probably locked|rpcRecvPoll timedout for fn \d)"
-    r"|(?P<uvm>uvm encountered global fatal error 0x\w+, requiring os reboot)"
-    r"|(?P<heartbeat>GSP RM heartbeat timed out|Heartbeat timed out, currentTimeMs))"
-)
-_TOLD_KINDS = {"lost": "fell-off", "reset": "reset-required", "timeout": "gsp-timeout", "heartbeat": "gsp-heartbeat", "uvm": "uvm-fatal"}
 _LOAD = lazy(r"NVRM: loading NVIDIA UNIX\b.{0,40}?Kernel Module.{0,40}?\s(\d{3}\.\d+(?:\.\d+)?)\s")
-_BOUND = lazy(rf"\bnvidia ({_B}): enabling device\b")
 _MISMATCH = lazy(r"NVRM: API mismatch: ")
 _MODULE = lazy(r"NVRM: (this kernel module has the version \S.*|.{0,20}make sure that this kernel module.*)", re.I)
 _IOMMU = lazy(
@@ -95,14 +85,14 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             named = gpu[1] if gpu else None
         for word, read in _READERS:
             if word in text:
-                event = read(section, line)
-                if event is not None:
-                    if event.bdf is None and named is not None and (event.kind == "fell-off" or "installed in" in text):
-                        event = replace(event, bdf=bdf.normalise(named))
+                told = read(section, line)
+                if told is not None:
+                    if told.bdf is None and named is not None and (told.kind == "fell-off" or "installed in" in text):
+                        told = replace(told, bdf=bdf.normalise(named))
                     before = events[-1] if events else None
-                    if event.kind == "rm-init-failed" and event.bdf is None and before is not None and before.kind == "fell-off":
-                        event = replace(event, bdf=before.bdf)  # the start that this card failed in
-                    events.append(event)
+                    if told.kind == "rm-init-failed" and told.bdf is None and before is not None and before.kind == "fell-off":
+                        told = replace(told, bdf=before.bdf)  # the start that this card failed in
+                    events.append(told)
                     break
         else:
             # The second half of an API mismatch stands on the line below.
@@ -119,20 +109,6 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         yield KernelLog(())
 
 
-def _event(
-    section: Section, line: Line, kind: str, found: re.Match[str], address: str | None, **more: Any
-) -> KernelEvent:
-    """`text` is the message without what stands before it, so that one line in two logs is seen to be one."""
-    text = line.text[found.start() :].strip()
-    return KernelEvent(
-        kind=kind,
-        bdf=bdf.normalise(address) if address else None,
-        text=text.rstrip("0123456789") if line.cut else text,  # a number at the end of a cut line may go on
-        origin={"*": section.at(line)},
-        **more,
-    )
-
-
 def _xid(section: Section, line: Line) -> KernelEvent | None:
     found = _XID.search(line.text)
     if not found or line.cut and not found[3]:
@@ -140,10 +116,10 @@ def _xid(section: Section, line: Line) -> KernelEvent | None:
     place = re.search(_B, found[1])
     if place is None:
         # Blotted out (`PCI:0000:xx:00`, `PCI:...`) it is an event where a log's line begins so, and an example in a sentence.
-        if not _LOG_LINE.match(line.text[: found.start()]) or not ("PCI:" in found[1] or any(c.isdigit() for c in found[1])):
+        if not LOG_LINE.match(line.text[: found.start()]) or not ("PCI:" in found[1] or any(c.isdigit() for c in found[1])):
             return None
     rest = line.text[found.end() :]
-    return _event(
+    return event(
         section,
         line,
         "xid",
@@ -160,7 +136,7 @@ def _sxid(section: Section, line: Line) -> KernelEvent | None:
     if not found or line.cut and not found[3]:
         return None
     rest = line.text[found.end() :]
-    return _event(
+    return event(
         section, line, "sxid", found, found[1], code=int(found[2]), fatal=_fatal(rest), link=_link(rest, line.cut)
     )
 
@@ -183,7 +159,7 @@ def _nvswitch(section: Section, line: Line) -> KernelEvent | None:
     if not found:
         return None
     port = None if line.cut and not found[5] else int(found[4])
-    return _event(section, line, "nvswitch", found, found[3], code=int(found[2]), fatal=found[1] == "fatal", link=port)
+    return event(section, line, "nvswitch", found, found[3], code=int(found[2]), fatal=found[1] == "fatal", link=port)
 
 
 def _severity(word: str, fatal: str | None) -> str:
@@ -196,7 +172,7 @@ def _bus_error(section: Section, line: Line) -> KernelEvent | None:
         return None
     # Broken before `(Fatal)`: that it was not corrected is all that the line still says.
     severity = None if found[3] == "Uncorrect" and not (found[4] or found[5]) else _severity(found[3], found[4])
-    return _event(section, line, "aer", found, found[2], driver=found[1], severity=severity)
+    return event(section, line, "aer", found, found[2], driver=found[1], severity=severity)
 
 
 def _received(section: Section, line: Line) -> KernelEvent | None:
@@ -204,12 +180,12 @@ def _received(section: Section, line: Line) -> KernelEvent | None:
     if not found or line.cut and not found[4]:
         return None
     # Kept only where the device's own line is not there (see _once): one error has both.
-    return _event(section, line, "aer-received", found, found[3], severity=_severity(found[1], found[2]))
+    return event(section, line, "aer-received", found, found[3], severity=_severity(found[1], found[2]))
 
 
 def _struck(section: Section, line: Line) -> KernelEvent | None:
     found = _STRUCK.search(line.text)
-    return _event(section, line, "aer-received", found, found[1], driver="nvidia") if found else None
+    return event(section, line, "aer-received", found, found[1], driver="nvidia") if found else None
 
 
 def _limited(section: Section, line: Line) -> KernelEvent | None:
@@ -217,59 +193,46 @@ def _limited(section: Section, line: Line) -> KernelEvent | None:
     if not found:
         return None
     bridge = None if found[3] is None or line.cut and not found[4] else bdf.normalise(found[3])
-    return _event(section, line, "bandwidth-limited", found, found[2], driver=found[1], bridge=bridge)
+    return event(section, line, "bandwidth-limited", found, found[2], driver=found[1], bridge=bridge)
 
 
 def _off_bus(section: Section, line: Line) -> KernelEvent | None:
     found = _OFF_BUS.search(line.text)
-    return _event(section, line, "fell-off", found, found[1]) if found else None
+    return event(section, line, "fell-off", found, found[1]) if found else None
 
 
 def _rm_init(section: Section, line: Line) -> KernelEvent | None:
     found = _RM_INIT.search(line.text)
-    return _event(section, line, "rm-init-failed", found, found[1]) if found else None
+    return event(section, line, "rm-init-failed", found, found[1]) if found else None
 
 
 def _no_window(section: Section, line: Line) -> KernelEvent | None:
     found = _NO_WINDOW.search(line.text)
     if not found or line.cut and found.end() == len(line.text):
         return None
-    return _event(section, line, "rm-init-failed", found, found[1])
+    return event(section, line, "rm-init-failed", found, found[1])
 
 
 def _refused(section: Section, line: Line) -> KernelEvent | None:
     found = _REFUSED.search(line.text)
-    return _event(section, line, "refused", found, None) if found else None
-
-
-def _told(section: Section, line: Line) -> KernelEvent | None:
-    found = _TOLD.search(line.text)
-    if not found or not found.lastgroup or not _LOG_LINE.match(line.text[: found.start()]):
-        return None
-    gpu = found["gpu"]
-    return _event(section, line, _TOLD_KINDS[found.lastgroup], found, None, gpu=int(gpu) if gpu else None)
+    return event(section, line, "refused", found, None) if found else None
 
 
 def _load(section: Section, line: Line) -> KernelEvent | None:
     found = _LOAD.search(line.text)
-    return _event(section, line, "driver-load", found, None) if found else None
-
-
-def _bound(section: Section, line: Line) -> KernelEvent | None:
-    found = _BOUND.search(line.text)
-    return _event(section, line, "bound", found, found[1]) if found else None
+    return event(section, line, "driver-load", found, None) if found else None
 
 
 def _mismatch(section: Section, line: Line) -> KernelEvent | None:
     found = _MISMATCH.search(line.text)
-    return _event(section, line, "version-mismatch", found, None) if found else None
+    return event(section, line, "version-mismatch", found, None) if found else None
 
 
 def _iommu(section: Section, line: Line) -> KernelEvent | None:
     found = _IOMMU.search(line.text)
     if not found:
         return None
-    return _event(section, line, "iommu-fault", found, found[2] or found[3] or found[4], driver=found[1])
+    return event(section, line, "iommu-fault", found, found[2] or found[3] or found[4], driver=found[1])
 
 
 # A word that must stand in the line, and who reads it then: most lines of a log have none.
@@ -282,15 +245,13 @@ _READERS: tuple[tuple[str, Callable[[Section, Line], KernelEvent | None]], ...] 
     ("AER", _struck),
     ("available PCIe bandwidth", _limited),
     ("fallen off the bus", _off_bus),
-    *((word, _told) for word in ("GPU lost from the bus", "NV_ERR_", "eartbeat timed out", "GSP Timeout", "RPC response from GPU", "probably locked")),
-    *((word, _told) for word in ("rpcSendMessage failed", "rpcRecvPoll timedout", "uvm encountered global")),
+    *TOLD,
     ("nit", _rm_init),  # RmInitAdapter, rm_init_adapter
     ("NVRM: BAR", _no_window),
     ("NVRM: installed in this system ", _refused),
     ("probe routine was not called", _refused),
     ("None of the NVIDIA devices", _refused),
     ("loading NVIDIA UNIX", _load),
-    ("enabling device", _bound),
     ("API mismatch", _mismatch),
     ("IO_PAGE_FAULT", _iommu),
     ("DMAR:", _iommu),

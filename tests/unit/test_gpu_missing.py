@@ -185,3 +185,26 @@ def test_an_xid_says_it_once():
 def test_gpus_that_answer_make_it_worth_knowing_only():
     log = parse("kernel-log", f"{NVRM}GPU0 _kgspLogRpcTimeout: ******* GSP Timeout *******\n")
     assert {f.severity for f in missing(*host().facts(), *log).values()} == {"note"}
+
+
+@pytest.mark.parametrize("line", ["nvidia 0000:14:00.0: probe with driver nvidia failed with error -1", "nvidia: probe of 0000:14:00.0 failed with error -1"])
+def test_a_card_that_the_driver_did_not_take(line):
+    found = missing(*parse("kernel-log", f"[ 5.1] {line}\n"))
+    assert {s: f.severity for s, f in found.items()} == {"gpu:0000:14:00.0": "error"}
+    # The module says that it loads after it has tried every card; the reason beats the consequence, and another check may own it.
+    loads = "[ 5.3] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n"
+    assert list(missing(*parse("kernel-log", f"[ 5.1] {line}\n{loads}"))) == ["gpu:0000:14:00.0"]
+    assert "BARs" in missing(*parse("kernel-log", f"[ 5.0] NVRM: BAR1 is 0M @ 0x0 (PCI:0000:14:00.0)\n[ 5.1] {line}\n"))["gpu:0000:14:00.0"].message
+    assert missing(*parse("kernel-log", f"[ 5.0] NVRM: installed in this system is not supported by the NVIDIA 550 driver\n[ 5.1] {line}\n")) == {}
+    assert missing(*host().facts(), *parse("kernel-log", f"[ 5.1] {line.replace('0000:14:00.0', host().bdf(0))}\n")) == {}
+
+
+@pytest.mark.parametrize("line", ["nvme 0000:14:00.0: probe with driver nvme failed with error -1", "nvidia 0000:14:00.0: enabling device (0000 -> 0003)"])
+def test_another_driver_or_a_card_that_was_taken(line):
+    assert missing(*parse("kernel-log", f"[ 5.1] {line}\n")) == {}
+
+
+def test_a_gpu_that_keeps_the_display_part_waiting():
+    log = parse("kernel-log", "[ 9.1] nvidia-modeset: ERROR: GPU:2: Error while waiting for GPU progress: 0x0000ca7d:0 2:0:4048:4040\n")
+    assert {s: f.severity for s, f in missing(*log).items()} == {"gpu:2": "warning"}
+    assert missing(*parse("kernel-log", "[ 9.1] nvidia-modeset: ERROR: GPU:2: Idling display engine timed out\n")) == {}

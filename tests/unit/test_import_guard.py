@@ -26,7 +26,7 @@ HOST_ALONE = {
     ),
     # Beside the checkers' own: what several share, and what the entries of the catalogue stand in.
     "checkers": (
-        "acs_paths", "base", "gpu_links", "isolation", "job_causes", "nccl_causes", "nccl_rules",
+        "acs_paths", "base", "boot_width", "gpu_links", "isolation", "job_causes", "nccl_causes", "nccl_rules",
         "nvlink_matrix", "nvlink_view", "traffic", "xid_remedy",
     ),
     "cli": ("check", "ending", "look", "main", "options", "output", "progress"),
@@ -38,7 +38,7 @@ HOST_ALONE = {
         "topology", "trials",
     ),
     "parsers": (
-        "fm_service", "kernel_log", "lspci", "lspci_block", "lspci_head", "machine_json", "nvml_json", "nvml_links", "pci_json", "probe_json",
+        "fm_service", "kernel_line", "kernel_log", "kernel_told", "lspci", "lspci_block", "lspci_head", "machine_json", "nvml_json", "nvml_links", "pci_json", "probe_json",
         "rdma_json", "smi_failure", "smi_fields", "smi_gpus", "smi_nvlink", "smi_qx", "smi_topo", "system_json", "topo_matrix",
     ),
     "read": ("section", "source", "text"),

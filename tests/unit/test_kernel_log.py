@@ -362,3 +362,25 @@ def test_a_report_of_the_firmware_cut_anywhere_makes_no_other_device_of_it() -> 
 
 def test_two_reports_of_the_firmware_are_two_errors() -> None:
     assert len(read(firmware("corrected") + firmware("corrected").replace("9123.", "9140."))) == 2
+
+
+DPC = "pcieport 0000:80:01.1: DPC: containment event, status:0x1f01"
+
+
+@pytest.mark.parametrize(
+    ("text", "bdf", "severity"),
+    [
+        (f"{DPC} source:0x0000\n", "0000:80:01.1", "fatal"),
+        (f"{DPC.replace('0x1f01', '0x200d')}, ERR_FATAL received from 0000:81:00.0\n", "0000:81:00.0", "fatal"),
+        (f"{DPC.replace('0x1f01', '0x200b')}, ERR_NONFATAL received from 0000:81:00.0\n", "0000:81:00.0", "nonfatal"),
+    ],
+)
+def test_a_port_that_cut_off_what_lies_below_it(text: str, bdf: str, severity: str) -> None:
+    (event,) = events(text)
+    assert (event.kind, event.bdf, event.severity) == ("aer", bdf, severity)
+
+
+def test_a_containment_with_its_report_is_one_event() -> None:
+    report = "pcieport 0000:80:01.1: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Receiver ID)\n"
+    assert [(e.kind, e.bdf) for e in events(f"{DPC} source:0x0000\n{report}")] == [("aer", "0000:80:01.1")]
+    assert events("pcieport 0000:80:01.1: DPC: error containment capabilities: Int Msg #0, RPExt+ PoisonedTLP+\n") == ()
