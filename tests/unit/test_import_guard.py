@@ -34,7 +34,7 @@ HOST_ALONE = {
     "correlate": ("causes", "diagnose"),
     "expect": ("opinion", "peers"),  # the limits that the catalogue names
     "facts": (
-        "bandwidth", "base", "gpu", "hang", "join", "kernel", "machine", "nccl", "outcomes", "pci", "presence", "store", "system",
+        "bandwidth", "base", "gpu", "hang", "join", "kernel", "launch", "machine", "nccl", "outcomes", "pci", "presence", "store", "system",
         "topology", "trials",
     ),
     "parsers": (
