@@ -12,12 +12,18 @@ from gpudoctor.read.section import Line
 
 MAX_LINE = 1 << 16  # characters; the rest of a longer line is dropped (and the line marked cut)
 MAX_JSON = 1 << 22  # the same for JSON in one line: a host with 500 PCI functions needs 200 kB, 2,000 calls of a flight recorder 3 MB
+_EMPTIED = bytes(8)
 _SAMPLE = 512  # bytes by which the encoding is told
 
 # CSI and OSC sequences, the choice of a character set (`tput sgr0` prints it too), other two-character escapes; then every
 # control character but the tab.
 _ESCAPE = lazy(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]+[0-~]|[@-Z\\-_])|\x9b[0-?]*[ -/]*[@-~]")
 _CONTROL = lazy(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+# What of these has several bytes, before it is decoded.
+_LEADS = (b"\xe2\x80", b"\xe2\x81", b"\xef\xbb\xbf", b"\xc2\xad", b"\xe3\x80\x80")
+_SECOND = (0x80, 0x81, 0xBB, 0xAD)  # one of these bytes stands in each: a progress bar has none
+_WIDTHLESS = lazy(rb"\xe2(?:\x80[\x8b-\x8f\xaa-\xae]|\x81[\xa0-\xa9])|\xef\xbb\xbf|\xc2\xad")
+_WIDE = lazy(rb"\xe2(?:\x80[\x80-\x8a\xaf]|\x81\x9f)|\xe3\x80\x80")
 _BLANK = lazy(r"[\xa0\u2000-\u200a\u202f\u205f\u3000]")
 # How the JSON that is known begins, written by programs that sort its keys and by others.
 _JSON = lazy(
@@ -103,22 +109,30 @@ def _as_utf8(chunks: Iterator[bytes]) -> Iterator[bytes]:
     head = b""
     for chunk in chunks:  # a pipe gives a few bytes at a time, too few to tell by
         head += chunk
+        # A log that was emptied while it is written begins with as many zeros as it had bytes.
+        head = head.lstrip(b"\0") if head.startswith(_EMPTIED) else head
         if len(head) >= _SAMPLE:
             break
     encoding = encoding_of(head)
     if encoding == "utf-8":
-        yield from map(_plain_blanks, chain((head,), chunks))
+        yield from chain((head,), chunks)
         return
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
     for chunk in chain((head,), chunks):
-        yield _plain_blanks(decoder.decode(chunk).encode("utf-8", "replace"))
+        yield decoder.decode(chunk).encode("utf-8", "replace")
 
 
-def _plain_blanks(chunk: bytes) -> bytes:
-    """Web pages and word processors keep blanks from breaking; what looks for known words would not find them."""
+def _without_hidden(chunk: bytes) -> bytes:
+    """Web pages and word processors keep blanks from breaking, and mark where a word may break; zeros stand where a file was
+    emptied. What looks for known words would not find them.
+    """
     # What is asked first is many times cheaper than the search, and of most logs it is true.
     if not chunk.isascii():
         chunk = chunk.replace(b"\xc2\xa0", b" ")
+        if any(byte in chunk for byte in _SECOND) and any(lead in chunk for lead in _LEADS):
+            chunk = _WIDTHLESS.sub(b"", _WIDE.sub(b" ", chunk))
+    if b"\0" in chunk:
+        chunk = chunk.replace(b"\0", b"")
     return chunk.replace(b"&nbsp;", b" ") if b"&" in chunk else chunk
 
 
@@ -131,7 +145,7 @@ def lines_of(chunks: Iterable[bytes], passing: Passing | None = None) -> Iterato
     number = 0
     rest = b""
     before, shown = b"\n", 0  # the text before this chunk, some of it, and the number of the last line that was shown
-    whole = whole_lines(_as_utf8(iter(chunks)))
+    whole = map(_without_hidden, whole_lines(_as_utf8(iter(chunks))))
     for chunk in whole if passing is None else passing.ahead(whole):
         if not chunk.endswith(b"\n"):
             # A piece of a line that does not end yet: its head is kept, the middle forgotten.

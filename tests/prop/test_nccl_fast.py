@@ -38,6 +38,7 @@ OF_NCCL = [
     "RuntimeError: NCCL error in: /x.cpp:1, unhandled cuda error, NCCL version 2.29.3",
     "h:1:2 [0] NCCL INFO AllReduce: opCount 28c sendbuff 0x1 recvbuff 0x2 count 4 datatype 7 op 0 root 0 comm 0x5 [nranks=2] stream 0x9",
     "h:7:7 [0] NCCL INFO Broadcast: opCount 2 sendbuff 0x1 recvbuff 0x2 count 4 datatype 7 op 0 root 0 comm 0x5 [nranks=2] stream 0x9",
+    "node000\u200b:20002:20009 [2] NCCL INFO Using\0 net\u00adwork\u2003IB",  # as pages and rewound files hold it
     "the mark twice: NCCL INFO NCCL INFO Using network IB",
     "vm:2:2 [1] NCCL 683INFO NCCL version 2.28.9+cuda13.0",  # without its digits it would be NCCL's own
     "vm:2:2 [1] NCCL 7WARN NVRM: Xid (PCI:0000:41:00): 79, pid=1, GPU has fallen off the bus.",

@@ -82,6 +82,16 @@ def test_escapes_and_control_characters_go(raw, shown):
     assert clean(raw) == shown
 
 
+@pytest.mark.parametrize("chunk", [7, 600, 100_000])
+def test_a_log_that_was_emptied_while_it_is_written_begins_with_zeros(chunk):
+    """Its writer goes on where it was; so many zeros are no UTF-16."""
+    raw = bytes(30_001) + b"first line\n" + b"some more text\n" * 100 + bytes(999) + b"then\n" + bytes(5) + b"last\n"
+    found = list(lines_of(raw[at : at + chunk] for at in range(0, len(raw), chunk)))
+    assert [found[n].text for n in (0, 1, -2, -1)] == ["first line", "some more text", "then", "last"]
+    for order in ("utf-16-le", "utf-16-be"):
+        assert [line.text for line in lines_of([bytes(0), "GPU0\tGPU1\n".encode(order)])] == ["GPU0\tGPU1"]
+
+
 def test_a_line_that_does_not_end_is_kept_at_its_head():
     chunks = [b"head " + b"x" * 1_000_000] + [b"y" * 1_000_000] * 9 + [b"tail\nnext\n"]
     long, following = lines_of(chunks)
