@@ -14,6 +14,7 @@ from gpudoctor.checkers.nvlink_errors import ERRORS as NVLINK_ERRORS
 from gpudoctor.checkers.p2p import UNSUPPORTED
 from gpudoctor.checkers.shm import SHM
 from gpudoctor.checkers.visibility import GPU_NOT_VISIBLE
+from gpudoctor.facts.hang import Watchdog
 from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage, NcclProc, NcclRank, bdf_of
 from gpudoctor.facts.nccl_join import root
 from gpudoctor.facts.store import FactView
@@ -37,9 +38,15 @@ _LESS_SURE = {
     "torch-internal": POSSIBLE,
     "torch-usage": POSSIBLE,
     "ray-worker": POSSIBLE,
+    "jax-heartbeat": LIKELY,
+    "jax-barrier": POSSIBLE,
+    "tf-collective": POSSIBLE,
+    "mpi-abort": LIKELY,
     "shm-cuda": LIKELY,
     "truncated": LIKELY,
 }
+# What a launcher sees of a process that the watchdog ended.
+_SEEN_OUTSIDE = frozenset(("ray-worker", "jax-barrier", "tf-collective", "mpi-abort"))
 _COMMANDS: dict[str, tuple[Step, ...]] = {
     "shm": (
         Step("See the size of /dev/shm where the job runs", "df -h /dev/shm; ls -l /dev/shm | head"),
@@ -80,9 +87,12 @@ _STATUS = {
 
 def judged(facts: FactView) -> Iterator[Finding]:
     """Job by job: one finding for what ended it, or for ranks that never met."""
+    watchdog = facts.get(Watchdog)
     for job in _jobs(facts[Nccl]):
         messages = [m for c in job for m in c.messages if m.tier < _ENDED]
         first = root(messages)
+        if first is not None and first.family in _SEEN_OUTSIDE and watchdog is not None and (watchdog.works or watchdog.accused):
+            continue
         if first is None:
             yield from _never_met(job)
             yield from _same_gpu(job)

@@ -26,7 +26,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             continue
         family, fields = known
         told = _RANK.match(line.text)
-        rank = told["own"] or told["all"] or told["tp"] if told is not None else None
+        rank = told["own"] or told["all"] or told["tp"] if told is not None else fields.get("own_rank")
         found.setdefault(
             (family.id, rank or ""),
             NcclMessage(

@@ -90,7 +90,9 @@ LOGS: tuple[Format, ...] = (
             "Invalid rank requested", "client socket has timed out", "client socket has failed to connect to any",
             "ncclSystemError", "ncclInternalError", "No CUDA GPUs are available", "no kernel image is available", "ncclInvalidUsage",
             "NCCL error", "NCCL operation", "unhandled system error", "essage truncated", "collective mismatch", "Mismatched collective",
-            ": cudaError", "by an unexpected system error", "Worker exit type: SYSTEM_ERROR", " bytes instead of ", "Unable to load NCCL", "libnccl.so", "Socket recv failed while polling",
+            ": cudaError", "by an unexpected system error", "Worker exit type: SYSTEM_ERROR",
+            " in coordination service", " heartbeat timeout", "Barrier timed out. ", "Collective ops is aborted by", "MPI_ABORT was invoked on rank",
+            " bytes instead of ", "Unable to load NCCL", "libnccl.so", "Socket recv failed while polling",
         ),
         r"no socket interface found|Duplicate GPU detected|using the same GPU|invalid device ordinal|failed to extend /dev/shm|shared memory segment"
         r"|NVLink SHARP|Fabric Manager or NVSwitches|peer access is not supported|Mismatched NCCL version|Got completion |ncclUnhandledCudaError"
@@ -98,6 +100,8 @@ LOGS: tuple[Format, ...] = (
         r"|socketProgress|Net : Connect to |Call to (?:ibv_|connect failed ?:)|ncclSystemError|CUDA error: uncorrectable (?:NVLink|ECC) error"
         r"|^(?!.*(?:WARN|[Rr]etr[yi]|[Cc]aught|[Ii]gnor|[Ss]kip)).*(?:(?:RuntimeError|AcceleratorError): CUDA error: \w|(?:OutOfMemoryError|RuntimeError): CUDA out of memory|OutOfMemoryError: Allocation on device)"
         r"|(?:Error|what\(\)): .{0,200}: cudaError[A-Z]\w{2,60}: \w|A worker died or was killed while executing a task by an unexpected system error|Worker exit type: SYSTEM_ERROR"
+        r"|/task:\d{1,7} has been set to ERROR in coordination service|/task:\d{1,7} heartbeat timeout|Barrier timed out\. (?:Id|Barrier_id): "
+        r"|Collective ops is aborted by|MPI_ABORT was invoked on rank \d"
         r"|Attribute \w+ of node \w+ not found|Failed, NCCL error|\w : invalid root \d|Invalid rank requested : \d"
         r"|client socket has (?:timed out after \d|failed to connect to any network address)"
         r"|ncclInternalError|No CUDA GPUs are available|no kernel image is available|ncclInvalidUsage|unhandled system error|NCCL error(?: in|: )"

@@ -253,6 +253,10 @@ def test_words_about_an_answer_of_ras_are_none(words: str) -> None:
         ("RuntimeError: radix_sort: failed on 1st step: cudaErrorIllegalAddress: an illegal memory access was encountered", "cuda-error"),
         ("  what():  after reduction step 1: cudaErrorInvalidDevice: invalid device ordinal", "gpu-not-visible"),
         ("(raylet) A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the problem, check the logs", "peer-died"),
+        ("2026-01-02 03:04:05.1: E coordination_service.cc:1386] /job:jax_worker/replica:0/task:2 has been set to ERROR in coordination service: UNAVAILABLE", "peer-died"),
+        ("absl::Status: DEADLINE_EXCEEDED: Barrier timed out. Id: PjRT_Client_Shutdown::0. # of tasks that reached the barrier: 3/4.", "peer-died"),
+        ("(0) UNAVAILABLE:  Collective ops is aborted by: failed to connect to all addresses", "peer-died"),
+        ("MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD", "peer-died"),
         ("Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file.", "peer-died"),
     ],
 )
@@ -261,7 +265,7 @@ def test_what_thrust_and_ray_say_of_a_process(line: str, slug: str) -> None:
     assert finding.severity == "error"
 
 
-@pytest.mark.parametrize("line", ["Worker exit type: INTENDED_USER_EXIT Worker exit detail: exited", "see cudaErrorAssert: device asserts in the manual", "A worker died of boredom"])
+@pytest.mark.parametrize("line", ["Worker exit type: INTENDED_USER_EXIT Worker exit detail: exited", "see cudaErrorAssert: device asserts in the manual", "A worker died of boredom", "/job:worker/task:2 has connected to coordination service", "the barrier timed out", "MPI_ABORT is called by mpi4py"])
 def test_an_intended_end_is_none(line: str) -> None:
     assert report(line + "\n").exit_code == 3
 
@@ -269,3 +273,12 @@ def test_an_intended_end_is_none(line: str) -> None:
 def test_a_cause_comes_before_what_ray_saw() -> None:
     told = report("(Worker pid=7) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\nWorker exit type: SYSTEM_ERROR Worker exit detail: x\n")
     assert [d.finding.slug for d in told.diagnoses if d.finding.severity == "error"] == ["cuda-error"]
+
+
+WATCHED = "[rank3]:[E809 14:59:33.6 ProcessGroupNCCL.cpp:629] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=31, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600021 milliseconds before timing out.\n"
+
+
+@pytest.mark.parametrize("seen", ["Worker exit type: SYSTEM_ERROR Worker exit detail: x", "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD"])
+def test_what_a_launcher_sees_of_a_watchdog_is_no_cause(seen: str) -> None:
+    told = report(f"{seen}\n{WATCHED}")
+    assert [d.finding.slug for d in told.diagnoses if d.finding.severity == "error"] == ["collective-timeout"]
