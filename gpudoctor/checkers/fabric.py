@@ -80,9 +80,9 @@ def _no_switch(entry: FabricManagerEntry) -> Finding:
         FABRIC.slug,
         NOTE,
         "host",
-        "Fabric Manager found no NVSwitch and ended (NV_WARN_NOTHING_TO_DO). On a host without NVSwitches (PCIe, bridged and consumer "
-        "cards, boards of four) that is right: it is not needed there, and its failure keeps nothing from working. On eight SXM GPUs it is a "
-        "fault: the switches are not on the bus, or on boards of the B200 generation the NVLink subnet manager (nvlsm) is missing.",
+        "Fabric Manager found no NVSwitch and ended (NV_WARN_NOTHING_TO_DO). On a host without NVSwitches of its own (PCIe, bridged and "
+        "consumer cards, boards of four, trays of an NVL72 rack, a virtual machine) that is right: it is not needed there, and its failure keeps "
+        "nothing from working. On eight SXM GPUs it is a fault: the switches are not on the bus, or on boards of the B200 generation the NVLink subnet manager (nvlsm) is missing.",
         (entry.at("found_no_switch"),),
         POSSIBLE,
         remediation=(

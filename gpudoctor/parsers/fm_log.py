@@ -27,6 +27,10 @@ _ENDED = (
     ("failed", lazy(
         r"Failed to start (?:nvidia-fabricmanager|NVIDIA [Ff]abric)|Job for nvidia-fabricmanager\.service failed"
         r"|nvidia-fabricmanager\.service: (?:Failed with result|(?:Main|Control) process exited, code=(?!exited, status=0))"
+        # Its own words: a setting it cannot read, switches it cannot ask, and what its starting script sees.
+        r"|fabric manager config file item: \w{2,60} has an invalid value|query NVSwitch device information .{0,80}failed with error:(?!\s*(?:WARNING Nothing|NV_WARN|$))"
+        r"|detected number of NVSwitches do(?:n|esn).?t match with any supported system topology"
+        r"|nv-fabricmanager -c \S{1,200} failed! Exit code: [1-9]"
     )),
     ("stopped", lazy(r"Stopped (?:nvidia-fabricmanager|NVIDIA [Ff]abric)|nvidia-fabricmanager\.service: (?:Deactivated|Succeeded)")),
     ("active", lazy(r"Started (?:nvidia-fabricmanager|NVIDIA [Ff]abric)")),

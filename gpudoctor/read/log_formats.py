@@ -120,10 +120,11 @@ LOGS: tuple[Format, ...] = (
     # The Fabric Manager's service and what the journal says of it; `Active: …` stands below the unit's name.
     Format(
         "fm-log",
-        ("nvidia-fabricmanager", "abric manager", "abric Manager", "driver interface version", "NV_WARN_NOTHING_TO_DO"),
+        ("nvidia-fabricmanager", "abric manager", "abric Manager", "driver interface version", "NV_WARN_NOTHING_TO_DO", "NVSwitch device information", "number of NVSwitches", "nv-fabricmanager -c"),
         r"nvidia-fabricmanager\.service\s+-\s|nvidia-fabricmanager\.service: |Unit nvidia-fabricmanager(?:\.service)? could not be found"
         r"|Job for nvidia-fabricmanager\.service failed|(?:Started|Stopped|Failed to start) (?:NVIDIA [Ff]abric [Mm]anager|nvidia-fabricmanager\.service)"
-        r"|driver interface version \d[\d.]* do(?:n|esn).?t match with driver version|NV_WARN_NOTHING_TO_DO",
+        r"|driver interface version \d[\d.]* do(?:n|esn).?t match with driver version|NV_WARN_NOTHING_TO_DO"
+        r"|fabric manager config file item: |detected number of NVSwitches do|query NVSwitch device information .{0,80}failed|nv-fabricmanager -c \S{1,200} failed! Exit code",
         around=(0, 4),
     ),
     Format(

@@ -86,3 +86,29 @@ def test_without_a_switch_there_is_nothing_to_do() -> None:
     assert said(NOTHING + FAILED) == said(NOTHING) == (0, [("fabric", "note", "possible")])  # which GPUs there are is not known
     assert said(NOTHING + FAILED + gpus("A40", 2)) == said(NOTHING + FAILED + STARTED) == (0, [])
     assert said(NOTHING + FAILED + gpus("B200", 8)) == (1, [("fabric", "error", "likely")])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "fabric manager config file item: FABRIC_NODE_CONFIG_FILE has an invalid value\n",
+        "request to query NVSwitch device information from NVSwitch driver failed with error:Unknown Error [NV_ERR_GENERIC]\n",
+        "detected number of NVSwitches don't match with any supported system topology\n",
+        '"/usr/bin/nv-fabricmanager -c /usr/share/nvidia/nvswitch/fabricmanager.cfg" failed! Exit code: 1\n',
+    ],
+)
+def test_its_own_words_for_a_start_that_failed(line: str) -> None:
+    for stamp in ("", "10.1.2.3: ", "Nov 05 13:55:26 node07 nv-fabricmanager[104]: "):
+        assert said(stamp + line) == (1, [("fabric", "error", "possible")]), stamp
+    assert said(line + STARTED) == (0, [])
+    assert said(NOTHING + line if "Exit code" in line else line + gpus("GeForce RTX 4090", 2))[0] == 0
+
+
+def test_nothing_to_do_is_no_other_error_however_it_is_spaced() -> None:
+    spaced = NOTHING.replace("error:WARNING", "error: WARNING")
+    assert said(spaced) == said(NOTHING) == (0, [("fabric", "note", "possible")])
+
+
+def test_a_setting_that_is_read_is_no_failure() -> None:
+    assert said("fabric manager config file item: LOG_LEVEL has value 4\n") in ((0, []), (3, []))
+    assert said('"/usr/bin/nv-fabricmanager -c /usr/share/nvidia/nvswitch/fabricmanager.cfg" started\n') == (3, [])
