@@ -17,6 +17,9 @@ RAS_LINE = (
 )
 RAS_ROW = r"\d+ +\d+ +\d+ +[\d-]+ +\d+ +\d+ +[A-Z]{4,8} +[A-Z]{2,10}"
 
+# Commands that start a job, where one stands.
+_STARTS_A_JOB = r"(?:torchrun|mpirun|mpiexec|srun|deepspeed|accelerate launch|vllm serve|python3? (?:-m|[\w./-]{1,80}\.py))(?=\s|$)"
+
 LOGS: tuple[Format, ...] = (
     # A table of nccl-tests: NCCL's own log runs through it.
     Format(
@@ -108,12 +111,15 @@ LOGS: tuple[Format, ...] = (
         r"|NCCL operation \w+.{0,200}failed|essage truncated ?: receiv|collective mismatch error|Mismatched collective detected"
         r"|receiv(?:ed|ing) \d+ bytes instead of \d|Unable to load NCCL library|libnccl\.so[.\d]*: cannot open|Socket recv failed while polling",
     ),
-    # A command that gives settings to the run below it; what merely speaks of a setting is left to the parser to pass over.
+    # A command that starts the run below it, and may give it settings; what merely speaks of a setting is left to the parser
+    # to pass over.
     Format(
         "launch",
-        ("NCCL_",),
+        ("NCCL_", "torchrun ", "mpirun ", "mpiexec ", "srun ", "deepspeed ", "accelerate launch ", "vllm serve ", "python -m ", "python3 -m "),
         r"^(?!.*(?:for details|NCCL (?:INFO|WARN|error))).*(?:\bNCCL_[A-Z0-9_]{2,60}=[^\s=]\S{0,200}\s+\S"
-        r"|(?:(?:^|\s)-[xe]|--env|\bexport)[ =]+NCCL_|-genv NCCL_|\bunset NCCL_)",
+        r"|(?:(?:^|\s)-[xe]|--env|\bexport)[ =]+NCCL_|-genv NCCL_|\bunset NCCL_)"
+        rf"|^[\s$#>+*`]{{0,12}}(?:[^\s$#%]{{1,80}}[^$#%]{{0,80}}[$#%]\s+)?{_STARTS_A_JOB}",
+        hints=(r"python3? [\w./-]{1,80}\.py",),
     ),
     # `uname -a`, /proc/version, PyTorch's `Python platform`: only WSL2's kernel says where it runs.
     Format("kernel-name", ("microsoft-standard",), r"\b\d+\.\d+\.\d+(?:\.\d+)?-microsoft-standard\b"),

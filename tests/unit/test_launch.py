@@ -147,3 +147,14 @@ def test_other_settings_of_a_command_are_judged_by_their_rules() -> None:
     said = [f for r in told.results for f in r.findings if f.slug == "nccl-env"]
     assert [f.severity for f in said] == ["warning"]
     assert "NCCL_SHM_DISABLE=1" in said[0].message
+
+
+BROKEN = INIT.replace(":31:40", ":61:70").replace("0xab", "0xac") + "node7:61:70 [0] transport/p2p.cc:275 NCCL WARN Cuda failure 217 'peer access is not supported between these two devices'\n"
+
+
+@pytest.mark.parametrize("again", ["torchrun --nproc-per-node 2 train.py", "$ python3 train.py", "me@node7:~$ mpirun -np 2 ./train", "srun -n 2 python train.py"])
+def test_a_job_that_another_command_starts_has_not_the_settings_of_the_first(again: str) -> None:
+    told = report(f"With it:\n$ NCCL_P2P_DISABLE=1 torchrun --nproc-per-node 2 train.py\n{INIT}\nWithout:\n{again}\n{BROKEN}")
+    (said,) = off(told)
+    assert said.severity == "note" and "way around" in said.message
+    assert told.diagnoses[0].finding.slug == "p2p-unsupported"
