@@ -239,7 +239,8 @@ class Recogniser(Passing):
         answer = message_in(text, _RAS)
         if answer is not None:
             return answer
-        self._bare[like] = self._starting(text) is None
+        # A line with other digits may begin something: `"version": "2.10"` does, with 1.10 it does not.
+        self._bare[like] = all(self._starting(like.replace("0", digit)) is None for digit in "0123456789") and self._starting(text) is None
         return text
 
     def _begins_block(self, text: str) -> bool:

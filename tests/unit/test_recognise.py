@@ -315,6 +315,11 @@ def test_what_a_training_script_says_of_its_gpus_is_seen_a_few_times_only(end, m
     assert len(seen) < 10_000
 
 
+def test_a_line_that_begins_an_output_is_found_behind_one_with_other_digits():
+    dump = '{\n  "version": "2.10",\n  "pg_config": {},\n  "entries": []\n}\n'
+    assert [len(s.lines) for s in recognise('{\n  "version": "1.10",\n  "x": 2\n}\ntext\n' + dump)] == [4]
+
+
 @pytest.mark.parametrize("name", EACH)
 def test_a_line_that_begins_an_output_is_never_passed_over(name):
     telling = re.compile(any_of(compiled()).exact)
