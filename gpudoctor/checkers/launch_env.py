@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudoctor.checkers.nccl_env import advised, switch, switched_off
+from gpudoctor.checkers.nccl_env import NOT_KNOWN as _UNKNOWN
+from gpudoctor.checkers.nccl_env import NOTHING_LOST, advised, switch, switched_off
 from gpudoctor.checkers.nccl_rules import RULES, Around
 from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRun
 from gpudoctor.facts.launch import Launch, Launches
@@ -12,7 +13,8 @@ from gpudoctor.facts.nccl import Nccl, NcclComm
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Setting, Settings
 from gpudoctor.facts.trials import TELLING
-from gpudoctor.model import NOTE, CannotTell, Evidence, Finding, Gain, Step
+from gpudoctor.model import ERROR, LIKELY, NOTE, WARNING, CannotTell, Evidence, Finding, Gain, Step
+from gpudoctor.parts import find
 from gpudoctor.record import KeyedRecord, replace
 
 
@@ -100,30 +102,50 @@ def _of_these(finding: Finding, with_it: list[_Run], without: list[_Run]) -> Fin
 
 
 def _held_against(finding: Finding, with_it: list[_Run], without: list[_Run]) -> Finding:
+    """The finding by what the runs themselves show: whether one without the setting failed, how fast it was, which GPUs ran."""
     finding = _of_these(finding, with_it, without)
     if any(run.failed for run in without) and not any(run.failed for run in with_it):
-        words = "A run without it in the same input failed, so this is a way around that fault and not the cause."
-        return replace(finding, severity=NOTE, message=f"{finding.message} {words}", remediation=())
+        return _note(finding, "A run without it in the same input failed, so this is a way around that fault and not the cause.")
     slow = next((run.bandwidth for run in with_it if run.bandwidth is not None and run.bandwidth.plateau_busbw_gbs), None)
-    fast = next(
-        (
-            run.bandwidth
-            for run in without
-            if run.bandwidth is not None
-            and slow is not None
-            and (run.bandwidth.collective, run.bandwidth.nranks) == (slow.collective, slow.nranks)
-            and (run.bandwidth.plateau_busbw_gbs or 0) > TELLING * (slow.plateau_busbw_gbs or 0)
-        ),
-        None,
-    )
-    if slow is None or fast is None:
-        return finding
+    like = [
+        run.bandwidth
+        for run in without
+        if run.bandwidth is not None
+        and run.bandwidth.plateau_busbw_gbs
+        and slow is not None
+        and (run.bandwidth.collective, run.bandwidth.nranks) == (slow.collective, slow.nranks)
+    ]
+    if slow is None or not like:
+        return _by_part(finding, with_it)
+    fast = max(like, key=lambda run: run.plateau_busbw_gbs or 0.0)
     low, high = slow.plateau_busbw_gbs or 0.0, fast.plateau_busbw_gbs or 0.0
-    cost = f"{low:.3g} instead of {high:.3g} GB/s, measured with and without it"
+    words = f"With it the run levels out at {low:.3g} GB/s, without it at {high:.3g}"
+    if high <= TELLING * low:  # over NVLink both are held back, by whatever it is
+        return finding if finding.severity == ERROR else _note(finding, f"{words}: it costs nothing there.")
     return replace(
         finding,
-        message=f"{finding.message} With it the run levels out at {low:.3g} GB/s, without it at {high:.3g}.",
+        severity=WARNING if finding.severity == NOTE else finding.severity,
+        message=f"{finding.message} {words}.",
         evidence=(*finding.evidence, fast.at("rows")),
-        cost=cost,
+        cost=f"{low:.3g} instead of {high:.3g} GB/s, measured with and without it",
         gain=Gain(round(low, 1), round(high, 1), "GB/s"),
     )
+
+
+def _note(finding: Finding, words: str) -> Finding:
+    return replace(finding, severity=NOTE, message=f"{finding.message} {words}", remediation=(), cost=None)
+
+
+def _by_part(finding: Finding, runs: list[_Run]) -> Finding:
+    """Where the host's own GPUs are not in the input, the run's list of devices tells the part."""
+    names = {member.name for run in runs if run.bandwidth is not None for member in run.bandwidth.members}
+    parts = [find(None, name) for name in names]
+    if finding.severity != WARNING or _UNKNOWN not in finding.message or not parts or None in parts:
+        return finding
+    known = [part for part in parts if part is not None]
+    if all(part.p2p is False and not part.nvlink for part in known):
+        return replace(finding, severity=NOTE, message=finding.message.replace(_UNKNOWN, NOTHING_LOST), remediation=())
+    if all(part.required for part in known):
+        message = finding.message.replace(_UNKNOWN, "Boards of these GPUs have NVLink, which is idle then.")
+        return replace(finding, severity=ERROR, message=message, confidence=LIKELY)
+    return finding

@@ -65,6 +65,8 @@ NCCL_ENV = Cause(
 # Nearest first. NCCL has no NODE: two host bridges of one NUMA node are PHB to it (graph/paths.cc).
 _LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 _DIGITS = ("LOC", "PIX", "PXB", "PHB", "SYS")  # the numbers of NCCL 2.5 and older; 4 and above are SYS
+NOTHING_LOST = "These GPUs have no peer to peer anyway, so nothing is lost."
+NOT_KNOWN = "Whether these GPUs can do peer to peer is not known."
 _OF_PATH = {"NVL": "NVL", "PIX": "PIX", "PXB": "PXB", "PHB": "PHB", "NODE": "PHB", "SYS": "SYS"}
 
 
@@ -246,10 +248,10 @@ def _weight(cut: list[Pair], level: str, facts: FactView) -> tuple[str, str]:
     if not cut and gpus is not None and gpus.gpus:
         able = [False if can_peer(g) is False and not _may_link(g) else None for g in gpus]
     if able and all(a is False for a in able):
-        return NOTE, "These GPUs have no peer to peer anyway, so nothing is lost."
+        return NOTE, NOTHING_LOST
     if any(able):
         return WARNING, "The driver would allow peer to peer."
-    return WARNING, "Whether these GPUs can do peer to peer is not known."
+    return WARNING, NOT_KNOWN
 
 
 def _may_link(gpu: Gpu) -> bool:

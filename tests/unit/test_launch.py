@@ -158,3 +158,22 @@ def test_a_job_that_another_command_starts_has_not_the_settings_of_the_first(aga
     (said,) = off(told)
     assert said.severity == "note" and "way around" in said.message
     assert told.diagnoses[0].finding.slug == "p2p-unsupported"
+
+
+@pytest.mark.parametrize(("part", "severity"), [("NVIDIA A40", "warning"), ("NVIDIA GeForce RTX 4090", "note"), ("NVIDIA H100 80GB HBM3", "error")])
+def test_the_part_that_ran_says_what_is_lost(part: str, severity: str) -> None:
+    (said,) = off(report(f"$ NCCL_P2P_DISABLE=1 ./build/all_reduce_perf -b 8 -e 4G -g 2\n{table(4.5, part)}"))
+    assert said.severity == severity
+
+
+def test_where_the_run_without_it_is_no_faster_nothing_is_lost() -> None:
+    told = report(f"$ NCCL_P2P_DISABLE=1 ./build/all_reduce_perf -b 8 -e 4G -g 2\n{table(4.5)}\n$ ./build/all_reduce_perf -b 8 -e 4G -g 2\n{table(4.4)}")
+    (said,) = off(told)
+    assert said.severity == "note" and "costs nothing" in said.message
+
+
+def test_a_measured_loss_counts_for_a_part_without_peer_to_peer_too() -> None:
+    card = "NVIDIA GeForce RTX 4090"  # with a driver that lets it
+    told = report(f"$ NCCL_P2P_DISABLE=1 ./build/all_reduce_perf -b 8 -e 4G -g 2\n{table(4.5, card)}\n$ ./build/all_reduce_perf -b 8 -e 4G -g 2\n{table(20, card)}")
+    (said,) = off(told)
+    assert said.severity == "warning" and said.gain is not None
