@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.xid_remedy import steps
-from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.presence import absent, comparable
@@ -59,6 +59,8 @@ class GpuMissing(BaseChecker):
                     (gpu.at("error"),),
                     gpu.bdf,
                 )
+            elif gpu.recovery_action is not None:
+                yield _wants(gpu, gpu.recovery_action)
         well = {g.bdf for g in gpus.listed if g.error is None} if gpus is not None else set()
         for event in _last_losses(facts.get(KernelLog)):
             if event.bdf not in well and (event.bdf or "") not in said:
@@ -125,6 +127,22 @@ def _last_losses(log: KernelLog | None) -> tuple[KernelEvent, ...]:
     if any(e.bdf is not None for e in lost):
         lost = [e for e in lost if e.bdf is not None or "fallen off" in e.text]  # an assertion names no card: it is that one
     return tuple({e.subject: e for e in lost}.values())
+
+
+def _wants(gpu: Gpu, action: str) -> Finding:
+    """`GPU Recovery Action`: what the driver asks for before the GPU is good for work again."""
+    words = action.replace("_", " ")
+    drain = "drain" in words  # it goes on working, and should not be given new work
+    return Finding(
+        GPU_MISSING.slug,
+        WARNING if drain else ERROR,
+        gpu.subject,
+        f"{gpu.opening}: the driver asks for a recovery, `{words}`, after an error that the GPU did not get over by itself.",
+        (gpu.at("recovery_action"),),
+        CERTAIN,
+        "jobs on it fail, or lose what they did, until that is done",
+        steps("reboot" if "reboot" in words else "reset", gpu.bdf, (), gpu.index),
+    )
 
 
 _MUTE = {

@@ -114,7 +114,8 @@ def _reported(bdf: str | None, label: str | None, events: list[KernelEvent], con
     if not events:
         return
     lost = [e for e in events if e.severity != "correctable"]
-    many = len(events) - len(lost) >= _MESSAGES.value
+    held = sum(e.held_back or 0 for e in events)
+    many = len(events) - len(lost) + held >= _MESSAGES.value
     if label is None and bdf and any(e.driver == "nvidia" for e in events):
         label = f"the GPU at {bdf}"
     name = label or (f"the device at {bdf}" if bdf else "a device whose address is not in the line")
@@ -122,7 +123,8 @@ def _reported(bdf: str | None, label: str | None, events: list[KernelEvent], con
     if len(events) > len(lost):
         words.append(f"{len(events) - len(lost)} corrected")
     one = len(events) == 1
-    message = f"{name[0].upper()}{name[1:]}: the kernel log has {' and '.join(words)} PCIe error report{'' if one else 's'}."
+    message = f"{name[0].upper()}{name[1:]}: the kernel log has {' and '.join(words)} PCIe error report{'' if one else 's'}"
+    message += f", and the kernel held back {held} more." if held else "."
     if confidence == POSSIBLE:
         message += " Whether a GPU lies behind it, the input does not say."
     yield Finding(

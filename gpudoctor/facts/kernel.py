@@ -9,7 +9,7 @@ from gpudoctor.facts.base import Contradiction, Entry, Fact
 
 
 class KernelEvent(Entry):
-    """One line that matters. kind: xid, sxid, nvswitch (Fabric Manager log), aer, bandwidth-limited, fell-off,
+    """One line that matters. kind: xid, sxid, nvswitch (Fabric Manager log), aer, aer-held-back, bandwidth-limited, fell-off,
     driver-load, version-mismatch, iommu-fault, rm-init-failed, refused (the module did not take a card), reset-required, gsp-timeout,
     gsp-heartbeat, uvm-fatal, no-progress (what the driver says of a GPU without an Xid), bound and probe-failed
     (the nvidia driver takes a card, or does not)."""
@@ -23,6 +23,7 @@ class KernelEvent(Entry):
     bridge: str | None = None  # bandwidth-limited: where the narrow link is
     link: int | None = None  # NVLink or NVSwitch port named in the message
     text: str = ""
+    held_back: int | None = None  # aer: further reports that the kernel did not write, as it says
     gpu: int | None = None  # the driver's number, where a source gives no address
     stale: bool = False  # before the last driver load or reset that the log shows
 

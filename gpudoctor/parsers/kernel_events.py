@@ -54,7 +54,11 @@ def _once(events: list[KernelEvent]) -> list[KernelEvent]:
     told = {(e.bdf, e.code) for e in events if e.kind == "sxid" and e.fatal is not None}
     reported = {e.bdf for e in events if e.kind == "aer"}
     out: list[KernelEvent] = []
+    held = 0
     for n, event in enumerate(events):
+        if event.kind == "aer-held-back":
+            held += event.held_back or 0
+            continue
         if event.kind == "aer-received" and event.driver is None and [e.kind for e in events[n + 1 : n + 2]] == ["aer"]:
             continue  # its report follows, though the announcement may name another source (`0000:00:00.0`)
         if event.kind == "sxid" and event.fatal is None:
@@ -65,6 +69,8 @@ def _once(events: list[KernelEvent]) -> list[KernelEvent]:
             if event.bdf in reported:
                 continue
             event = replace(event, kind="aer")
+        if held and event.kind == "aer":
+            event, held = replace(event, held_back=held), 0
         out.append(event)
     return out
 

@@ -27,6 +27,8 @@ _PROBE = lazy(rf"\bnvidia(?: ({_B}): probe with driver nvidia|: probe of ({_B}))
 _PROGRESS = lazy(r"nvidia-modeset: ERROR: GPU:(\d{1,3}): Error while waiting for GPU progress")
 # A port cut off what lies below it. `source:0x0000` is the port's own error; kernels from 6.17 on name the device.
 _CONTAINED = lazy(rf"\bpcieport ({_B}): DPC: containment event, status:0x\w+(?:,? (ERR_NONFATAL|ERR_FATAL) received from ({_B})(?=([^.\w]?)))?")
+# A flood: the kernel (from 6.16 on) counts what it held back of one device, just before that device's next report.
+_HELD_BACK = lazy(r"\baer_ratelimit: (\d{1,12}) callbacks suppressed")
 
 
 def _told(section: Section, line: Line) -> KernelEvent | None:
@@ -54,13 +56,17 @@ def _progress(section: Section, line: Line) -> KernelEvent | None:
     return event(section, line, "no-progress", found, None, gpu=int(found[1]))
 
 
+def _held_back(section: Section, line: Line) -> KernelEvent | None:
+    found = _HELD_BACK.search(line.text)
+    return event(section, line, "aer-held-back", found, None, held_back=int(found[1])) if found else None
+
+
 def _contained(section: Section, line: Line) -> KernelEvent | None:
     """Kept only where the report of the error itself is not there."""
     found = _CONTAINED.search(line.text)
-    if not found:
-        return None
-    source = None if line.cut and not found[4] else found[3]
-    return event(section, line, "aer-received", found, source or found[1], severity="nonfatal" if found[2] == "ERR_NONFATAL" else "fatal")
+    if not found or line.cut and not found[4] and " source:" not in line.text:
+        return None  # the device that it names may follow
+    return event(section, line, "aer-received", found, found[3] or found[1], severity="nonfatal" if found[2] == "ERR_NONFATAL" else "fatal")
 
 
 # A word that must stand in the line, and who reads it then.
@@ -70,5 +76,6 @@ TOLD: tuple[tuple[str, Callable[[Section, Line], KernelEvent | None]], ...] = (
     ("waiting for GPU progress", _progress),
     ("failed with error -", _probe),
     ("DPC: containment", _contained),
+    ("aer_ratelimit", _held_back),
     ("enabling device", _bound),
 )

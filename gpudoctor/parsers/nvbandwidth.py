@@ -56,7 +56,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     matrices: list[Matrix] = []
     failed: BandwidthRun | None = None
     for line in section:
-        if failed is None and _FAILED.match(line.text[:_LONGEST]):
+        if failed is None and not line.cut and _FAILED.match(line.text[:_LONGEST]):
             text = line.text[:_LONGEST].strip()
             cause = Failure(kind="test" if text.startswith("NVML") else "cuda", text=text)
             failed = BandwidthRun(engine="cuda-samples", program="nvbandwidth", failures=(cause,), origin={"*": section.at(line)})

@@ -1,6 +1,7 @@
 import pytest
 
 from gpudoctor.checkers.gpu_missing import GpuMissing
+from gpudoctor.facts.base import Loss
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.facts.system import Grant, GrantEntry, Platform, PlatformEntry
@@ -208,3 +209,17 @@ def test_a_gpu_that_keeps_the_display_part_waiting():
     log = parse("kernel-log", "[ 9.1] nvidia-modeset: ERROR: GPU:2: Error while waiting for GPU progress: 0x0000ca7d:0 2:0:4048:4040\n")
     assert {s: f.severity for s, f in missing(*log).items()} == {"gpu:2": "warning"}
     assert missing(*parse("kernel-log", "[ 9.1] nvidia-modeset: ERROR: GPU:2: Idling display engine timed out\n")) == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "severity", "command"),
+    [
+        ("Reset", "error", "gpu-reset"), ("GPU_RESET", "error", "gpu-reset"), ("Reboot", "error", "reboot"),
+        ("Drain and Reset", "warning", "gpu-reset"), ("Drain P2P", "warning", "gpu-reset"), ("None", None, ""), ("N/A", None, ""),
+    ],
+)  # fmt: skip
+def test_the_recovery_that_the_driver_asks_for(said, severity, command):
+    text = f"==============NVSMI LOG==============\n\nDriver Version : 580.82.07\n\nAttached GPUs : 1\nGPU 00000000:1B:00.0\n    Product Name : NVIDIA B200\n    GPU Recovery Action : {said}\n    PCI\n        Bus Id : 00000000:1B:00.0\n"
+    found = missing(*(f for f in parse("smi-q", text) if not isinstance(f, Loss)))
+    assert [f.severity for f in found.values()] == ([severity] if severity else [])
+    assert all(command in " ".join(s.command or "" for s in f.remediation) for f in found.values())

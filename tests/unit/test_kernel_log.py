@@ -384,3 +384,21 @@ def test_a_containment_with_its_report_is_one_event() -> None:
     report = "pcieport 0000:80:01.1: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Receiver ID)\n"
     assert [(e.kind, e.bdf) for e in events(f"{DPC} source:0x0000\n{report}")] == [("aer", "0000:80:01.1")]
     assert events("pcieport 0000:80:01.1: DPC: error containment capabilities: Int Msg #0, RPExt+ PoisonedTLP+\n") == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{DPC.replace('0x1f01', '0x200d')}, ERR_FATAL received from 0000:81:00.0\n",
+        f"{DPC} source:0x0000\n",
+        "NVRM: GPU6 _kgspLogRpcTimeout: ********* GSP Timeout *********\n",
+        "NVRM: GPU12 nvCheckOkFailedNoLog: Check failed: GPU lost from the bus [NV_ERR_GPU_IS_LOST] (0x0000000F)\n",
+        "nvidia 0000:14:00.0: probe with driver nvidia failed with error -12\n",
+        "nvidia-modeset: ERROR: GPU:12: Error while waiting for GPU progress: 0x0000ca7d:0\n",
+    ],
+)
+def test_what_is_said_without_an_xid_is_never_another_when_cut(text: str) -> None:
+    (whole,) = events(text)
+    for end in range(len(text)):
+        for event in events(text[:end]):
+            assert (event.kind, event.bdf, event.gpu, event.severity) == (whole.kind, whole.bdf, whole.gpu, whole.severity), text[:end]

@@ -12,7 +12,7 @@ from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.facts.system import Platform, PlatformEntry
 from gpudoctor.model import NOTE, POSSIBLE, WARNING, CannotTell, Finding
-from tests.support import HERE, check, findings
+from tests.support import HERE, check, findings, parse
 
 GPU, PORT, DISK = "0000:41:00.0", "0000:40:01.1", "0000:81:00.0"
 
@@ -126,3 +126,15 @@ def test_an_uncorrected_error_points_at_the_counters_of_its_kind() -> None:
 def test_corrected_errors_point_at_the_counter_of_corrected_ones() -> None:
     found = findings(PcieErrors(), tree(), aer(GPU, 12))["pcie-errors", f"gpu:{GPU}"]
     assert "aer_dev_correctable" in (found.remediation[0].command or "") and "fatal" not in str(found.remediation)
+
+
+def test_reports_that_the_kernel_held_back_count() -> None:
+    line = f"[ 280.4] nvidia {GPU}: PCIe Bus Error: severity=Correctable, type=Data Link Layer, (Transmitter ID)\n"
+    received = f"[ 280.4] pcieport {PORT}: AER: Correctable error message received from {GPU}\n"
+    log = f"[ 280.3] aer_ratelimit: {{}} callbacks suppressed\n{received}{line}"
+    found = findings(PcieErrors(), *parse("kernel-log", log.format(30)))["pcie-errors", f"gpu:{GPU}"]
+    assert found.severity == WARNING and "1 corrected PCIe error report, and the kernel held back 30 more." in found.message
+    assert findings(PcieErrors(), *parse("kernel-log", log.format(3)))["pcie-errors", f"gpu:{GPU}"].severity == NOTE
+    # The count is of the device whose report follows.
+    other = log.format(30).replace(f"nvidia {GPU}", f"nvme {DISK}").replace(f"from {GPU}", f"from {DISK}") + line
+    assert findings(PcieErrors(), *parse("kernel-log", other))["pcie-errors", f"gpu:{GPU}"].severity == NOTE
