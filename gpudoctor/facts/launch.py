@@ -11,7 +11,7 @@ from gpudoctor.record import EMPTY
 
 # Lines between a command and the first line of its output that is known; what the program itself says stands between.
 REACH = 40
-_PIECES = 3  # lines between two pieces of one command that was broken with backslashes
+_PIECES = 12  # lines between two known pieces of one command that was broken with backslashes
 
 
 class Launch(Entry):

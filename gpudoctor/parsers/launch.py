@@ -53,9 +53,8 @@ def read(section: Section, lines: Iterable[Line]) -> Iterator[Launch]:
 
 def _of(section: Section, line: Line, step: str, typed: bool) -> Launch | None:
     words = [word.group() for word in _WORD.finditer(step)]
-    # The backslash that breaks a command may be gone with the dress of a paste.
-    goes_on = bool(words) and (words[-1] == "\\" or _OPTION.match(words[0]) is not None)
-    words = [word for word in words if word != "\\"]
+    goes_on = bool(words) and words[-1].endswith("\\")
+    words = [bare for word in words if (bare := word.rstrip("\\"))]
     settings: dict[str, str] = {}
     if words and words[0] in ("export", "unset"):
         for word in words[1:]:
@@ -64,7 +63,8 @@ def _of(section: Section, line: Line, step: str, typed: bool) -> Launch | None:
     while words and (words[0] in _WRAPPERS or _ASSIGNS.match(words[0])):
         _take(settings, words.pop(0))
     program = bool(words) and _PROGRAM.match(words[0]) is not None
-    if not (program or goes_on and (settings or words and _OPTION.match(words[0]))):
+    option = bool(words) and _OPTION.match(words[0]) is not None
+    if not (program or goes_on and (settings or option) or option and _ends_one(words)):
         return None
     for place, word in enumerate(words):
         before = words[place - 1] if place else ""
@@ -82,6 +82,11 @@ def _launch(section: Section, line: Line, settings: dict[str, str], lasting: boo
     shown = " ".join(f"{name}={value}" for name, value in settings.items() if value not in (UNSET, HIDDEN))
     origin = {"*": section.at(line, shown or "a command")}
     return Launch(source=section.source, line=line.number, settings=settings, lasting=lasting, open=goes_on, origin=origin)
+
+
+def _ends_one(words: list[str]) -> bool:
+    """The last line of a command that was broken: behind the options stands the program, or an image and its options."""
+    return any(_PROGRAM.match(word) or "/" in word or word.startswith("--") for word in words[1:])
 
 
 def _take(settings: dict[str, str], word: str) -> None:

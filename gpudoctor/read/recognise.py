@@ -198,6 +198,8 @@ class Recogniser(Passing):
             begun = self._scattered.setdefault(key, Block(found, host, None))
             if found.format.kind == "nccl-text" and dressed != worn:
                 line = line._replace(text=dressed[: len(dressed) - len(worn)] + text)  # `[rank3]: `: whose words they are
+            if found.format.kind == "launch" and whole.endswith("\\") and not line.text.endswith("\\"):
+                line = line._replace(text=line.text + "\\")  # the command goes on
             if found.format.around is None:
                 begun.add(line)
             else:

@@ -53,6 +53,8 @@ def off(told: Report) -> list[Finding]:
         "$ export NCCL_P2P_DISABLE=1; ./build/all_reduce_perf -b 8 -e 4G -g 2",
         "node7$ echo\n$ export NCCL_P2P_DISABLE=1\n$ ./build/all_reduce_perf -b 8 -e 4G -g 2",
         "mpirun -np 2 \\\n  -x NCCL_P2P_DISABLE=1 \\\n  -x NCCL_DEBUG=WARN \\\n  ./build/all_reduce_perf -b 8 -e 4G -g 1",
+        "mpirun -np 2 -x NCCL_P2P_DISABLE=1 \\\n  --hostfile h -x PATH \\\n  --mca btl tcp,self \\\n  --bind-to none \\\n  ./build/all_reduce_perf -b 8 -e 4G -g 1",
+        "docker run --rm -it \\\n  --gpus all \\\n  -e NCCL_P2P_DISABLE=1 \\\n  -v /data:/data \\\n  nccl-tests \\\n  all_reduce_perf -b 8 -e 4G -g 2",
         "NCCL_P2P_DISABLE=1 \\\n./build/all_reduce_perf -b 8 -e 4G -g 2",
     ],
 )
@@ -69,6 +71,8 @@ def test_a_command_that_switches_peer_to_peer_off(command: str) -> None:
         "I tried NCCL_P2P_DISABLE=1 and it did not help:",
         "With NCCL_P2P_DISABLE=1 ./build/all_reduce_perf runs through, but",
         "NCCL_P2P_DISABLE=1 works for me. Without it:",
+        "Start the container with\n-e NCCL_P2P_DISABLE=1\nor without, like here\n./build/all_reduce_perf -b 8 -e 4G -g 2",
+        "-e NCCL_P2P_DISABLE=1 makes it work, this is without:\n./build/all_reduce_perf -b 8 -e 4G -g 2",
         "Setting `NCCL_P2P_DISABLE=1` solves it.",
         "- NCCL_P2P_DISABLE=1 gives the same",
         "NCCL_P2P_DISABLE=0 ./build/all_reduce_perf -b 8 -e 4G -g 2",
