@@ -168,7 +168,7 @@ def _timings(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
     if comm.rank != rank or comm.nranks != nranks:
         comm = proc.of_rank(rank, nranks) or comm
     comm.init_seconds = float(found[3])
-    comm.init_said = found[4].decode()
+    comm.init_said = found[4].decode("utf-8", "replace")
 
 
 def _nvls(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:

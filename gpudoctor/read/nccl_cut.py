@@ -24,6 +24,10 @@ _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|[ -/]+[0-~]|[@-Z\\-_])")
 _MAX_SHORT = 33
 _SHORT_LINE = re.compile(rb"\n[\w/()]{1,30}\r?\n")
 _FOLDED = re.compile(rb"( via (?:P2P|SHM|NET)[^\n]{0,40})\n(?!\d+\r?\n)([\w/()]{1,30})(\r?)\n")
+_WHOLE = re.compile(
+    rb" via (?:P2P/(?:direct pointer|IPC|CUMEM|MNNVL)(?:/(?:read|CE))*|SHM(?:/(?:direct|CE))+|direct shared memory"
+    rb"|NET/[\w .+-]+/\d+(?:\(\d+\))?(?:/(?:GDRDMA(?:\(PCI\))?|Shared))*)[ \r]*$"
+)
 # What NCCL itself writes behind its name; a framework that speaks of NCCL writes something else.
 OWN = (b"INFO ", b"WARN ", b"ATTN ", b"DIAG ", b"CALL ", b"TRACE", b"ABORT")
 _OWN_TEXT = tuple(word.decode() for word in OWN)
@@ -31,6 +35,7 @@ _OWN_TEXT = tuple(word.decode() for word in OWN)
 NAMING = frozenset((b"comm ", b"ncclC", b"[Rank", b"rank "))
 NUMBERED = len(b"Channel 00")  # what follows is the same for every channel
 _LEVEL = len(INFO)
+_CR = 13
 _PID = re.compile(rb"[\w.-]{0,2}:\d+(?=(?::\d+)?(?: \[-?\d+\])? *$)")
 # `host:pid:tid [dev] file.cc:line ` right before NCCL's name.
 _OWN_HEAD = re.compile(r"[^\s:]{1,64}:\d+:\d+ (?:\[-?\d+\] )?(?:\S{1,60}:\d+ )?$")
@@ -70,7 +75,15 @@ def uncoloured(chunk: bytes) -> bytes:
 
 def joined(text: bytes) -> bytes:
     """With broken transports in one line: as many bytes and line ends as before."""
-    return _FOLDED.sub(rb"\1\2\3\n\n", text) if _SHORT_LINE.search(text) is not None else text
+    return _FOLDED.sub(_one_line, text) if _SHORT_LINE.search(text) is not None else text
+
+
+def _one_line(found: re.Match[bytes]) -> bytes:
+    """A transport that is whole goes on with a slash or not at all: else the short line below it is another writer's."""
+    begun, rest, end = found.groups()
+    if _WHOLE.search(begun) is not None and not rest.startswith(b"/"):
+        return found[0]
+    return begun + rest + end + b"\n\n"
 
 
 class Cutting(NamedTuple):
@@ -182,6 +195,8 @@ class Cutter:
     def _new(self, cuts: list[Cut], told: set[bytes] | None, head: bytes, tail: bytes, place: int) -> None:
         """A line that was not told before."""
         word = tail[:5]
+        if _CR in tail and (end := tail.find(b"\r", 0, -1)) >= 0:  # a progress bar ran into it
+            tail = tail[:end]
         if told is None:
             told = self._thread(head)
         if W in tail and WARNS in tail:

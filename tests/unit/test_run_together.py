@@ -9,6 +9,7 @@ from gpudoctor.read.recognise import Recogniser
 from gpudoctor.read.text import lines_of
 from tests import support
 from tests.unit.test_homes import P2P, found, log, report
+from tests.unit.test_nccl_log import read
 
 ERROR = "node07:101:201 [1] misc/cudawrap.cc:36 NCCL WARN Cuda failure 'out of memory'"
 
@@ -101,3 +102,38 @@ def test_in_pieces_it_reads_the_same(text: str) -> None:
     assert "NET/Socket/1" in whole[0] or text == PIECED[0]
     for size in range(20, 700, 3):
         assert read(*(raw[at : at + size] for at in range(0, len(raw), size))) == whole, size
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # A whole transport, and another writer's short line below it.
+        ("via P2P/CUMEM\nfiller\n", "P2P/CUMEM"),
+        ("via NET/IB/0/GDRDMA\nwarmup\n", "NET/IB/0/GDRDMA"),
+        # Broken by a terminal.
+        ("via SHM\n/direct/direct\nstep done\n", "SHM/direct/direct"),
+        ("via NET/Sock\net/0\nstep done\n", "NET/Socket/0"),
+        ("via P2P/CUMEM\n/read\nstep done\n", "P2P/CUMEM/read"),
+    ],
+)
+def test_a_short_line_below_a_transport(text: str, expected: str) -> None:
+    (comm,) = read(f"h:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] {text}").comms
+    assert [t.via for t in comm.transports] == [expected]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "h:1:2 [0] NCCL INFO Using network IB\rEpoch 1:  3%|#  | 1/30\n",
+        "\rEpoch 1:  3%|#  | 1/30\rh:1:2 [0] NCCL INFO Using network IB\r\n",
+        "h:1:2 [0] NCCL INFO Using network IB\r\n",
+    ],
+)
+def test_a_progress_bar_before_or_behind(text: str) -> None:
+    (proc,) = read(text).procs
+    assert (proc.host, proc.pid, proc.network) == ("h", 1, "IB")
+
+
+def test_a_control_character_within_a_name_makes_no_host_of_a_number() -> None:
+    (proc,) = read("node000\x08:20002:20009 [0] NCCL INFO Using network IB\n").procs
+    assert (proc.host, proc.pid) == (None, 20002)
