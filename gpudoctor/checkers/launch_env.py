@@ -53,10 +53,10 @@ def by_command(facts: FactView, around: Around, told: set[tuple[str, str]]) -> I
         settings = Settings(tuple(s for s in with_it[0].settings if (s.name, s.value) == key))
         off = switch(settings)
         if off is not None:
-            for finding in switched_off(*off, f" on the command line of {_shown(with_it)}", facts):
+            for finding in switched_off(*off, f" on the command line of {_shown(with_it, key[0])}", facts):
                 yield _held_against(finding, with_it, without) if isinstance(finding, Finding) else finding
         for advice in (said for rule in RULES for said in rule(settings, around)):
-            yield _of_these(advised(advice, f" on the command line of {_shown(with_it)}"), with_it, without)
+            yield _of_these(advised(advice, f" on the command line of {_shown(with_it, key[0])}"), with_it, without)
 
 
 def _runs(facts: FactView) -> list[_Run]:
@@ -68,8 +68,7 @@ def _runs(facts: FactView) -> list[_Run]:
     for table in tables:
         first = table.at("*")
         given = launches.of(first, [other.at("*") for other in tables if other is not table])
-        broken = bool(table.failures) or not table.completed and not table.rows
-        out.append(_Run(what=table.program or "the run", first=first, given=given, failed=broken, bandwidth=table))
+        out.append(_Run(what=table.program or "the run", first=first, given=given, failed=bool(table.failures), bandwidth=table))
     for comm in facts.get(Nccl) or ():
         spot = _first(comm)
         given = launches.of(spot) if spot is not None else {}
@@ -86,10 +85,9 @@ def _first(comm: NcclComm) -> Evidence | None:
     return spot if spot.source == comm.source else None
 
 
-def _shown(runs: list[_Run]) -> str:
-    lines = list(dict.fromkeys(launch.at("settings").where for run in runs for launch in run.given.values()))
+def _shown(runs: list[_Run], name: str) -> str:
     more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
-    return f"{runs[0].what} ({lines[0]}){more}"
+    return f"{runs[0].what} ({runs[0].given[name].at('settings').where}){more}"
 
 
 def _of_these(finding: Finding, with_it: list[_Run], without: list[_Run]) -> Finding:

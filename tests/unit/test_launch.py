@@ -102,6 +102,7 @@ def test_the_run_without_it_is_compared() -> None:
     (said,) = off(told)
     assert said.gain is not None
     assert (said.gain.before, said.gain.after) == (4.5, 40.0)
+    assert said.evidence[0].where == "line 1" and "(line 1)" in said.message
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -181,3 +182,9 @@ def test_a_measured_loss_counts_for_a_part_without_peer_to_peer_too() -> None:
     told = report(f"$ NCCL_P2P_DISABLE=1 ./build/all_reduce_perf -b 8 -e 4G -g 2\n{table(4.5, card)}\n$ ./build/all_reduce_perf -b 8 -e 4G -g 2\n{table(20, card)}")
     (said,) = off(told)
     assert said.severity == "warning" and said.gain is not None
+
+
+def test_a_post_that_is_cut_claims_no_failure() -> None:
+    post = f"$ mpirun -np 2 -x NCCL_P2P_DISABLE=1 \\\n ./build/all_reduce_perf -b 8 -e 4G -g 1\n{table(4.5)}\n$ ./build/all_reduce_perf -b 8 -e 4G -g 2\n{table(40)}"
+    for end in range(0, len(post), 97):
+        assert all(f.severity == "warning" and f.evidence[0].where == "line 1" for f in off(report(post[:end]))), end
