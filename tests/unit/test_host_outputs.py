@@ -245,8 +245,9 @@ def test_a_file_of_nccl_cut_in_its_last_value_loses_it():
     assert [s.name for s in found[-1].settings] == ["NCCL_DEBUG"] and found[0].fact == "the value of NCCL_IB_HCA"
 
 
-def test_a_command_line_is_no_setting():
-    assert recognise("NCCL_DEBUG=INFO python train.py\n") == []
+def test_a_command_line_is_no_setting_of_the_host():
+    """It is one of the run whose output stands below it, and of no other."""
+    assert [section.kind for section in recognise("NCCL_DEBUG=INFO python train.py\n")] == ["launch"]
 
 
 # --- RDMA ports
