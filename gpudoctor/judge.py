@@ -9,6 +9,7 @@ from gpudoctor.discover import Plugins
 from gpudoctor.engine import run
 from gpudoctor.facts.base import Fact
 from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.hang import Watchdog
 from gpudoctor.facts.outcomes import Outcomes, ToolTests
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactStore
@@ -57,6 +58,10 @@ def judge(
         beside = tuple(unexplained(intake.stores, findings))
         # Where only some checks are asked for, another may well explain it.
         unsettled.extend(m for m in beside if m.needed and not select and not ignore)
+    if plugins.checkers and not select and not ignore and any(Watchdog in store for store in intake.stores):
+        from gpudoctor.correlate.ends import unexplained as ended
+
+        unsettled.extend(ended(intake.stores, findings))
     if unchecked:
         unsettled.append(
             Missing("every check", "no checker is installed: gpudoctor finds them as entry points", "pip install gpudoctor", True)
