@@ -10,6 +10,7 @@ from gpudoctor.engine import run
 from gpudoctor.facts.base import Fact
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.hang import Watchdog
+from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.outcomes import Outcomes, ToolTests
 from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactStore
@@ -58,7 +59,7 @@ def judge(
         beside = tuple(unexplained(intake.stores, findings))
         # Where only some checks are asked for, another may well explain it.
         unsettled.extend(m for m in beside if m.needed and not select and not ignore)
-    if plugins.checkers and not select and not ignore and any(Watchdog in store for store in intake.stores):
+    if plugins.checkers and not select and not ignore and any(Watchdog in store or Nccl in store for store in intake.stores):
         from gpudoctor.correlate.ends import unexplained as ended
 
         unsettled.extend(ended(intake.stores, findings))

@@ -1,14 +1,16 @@
-"""A job of which the input shows the end and not the reason: neither a fault that could be named, nor a pass."""
+"""A job of which the input shows the end and not the reason, or a start and not that it came about: neither a fault that could be named, nor a pass."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from gpudoctor import cpulist
 from gpudoctor.facts.hang import Death, Watchdog
-from gpudoctor.facts.nccl import Nccl
+from gpudoctor.facts.nccl import Nccl, NcclComm
 from gpudoctor.facts.store import FactStore
 from gpudoctor.model import ERROR, WARNING, Finding, Missing
 
+_MOST = 100_000  # ranks
 _ABORT, _TERMINATE = 6, 15  # the second is how a launcher stops the others
 
 
@@ -20,6 +22,17 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
     if any(f.severity in (ERROR, WARNING) for f in findings):
         return
     for store in stores:
+        for comm in store.get(Nccl) or ():
+            absent = _waiting(comm)
+            if absent:
+                yield Missing(
+                    "whether the communicator came about",
+                    f"{len(comm.ranks)} of its {comm.nranks} ranks began ({comm.source}) and the log ends there; "
+                    f"rank{'s' if len(absent) > 1 else ''} {cpulist.render(absent)} never appear{'s' if len(absent) == 1 else ''} in it: "
+                    "if the job hangs, look there first (is the process alive, and what did it print?)",
+                    needed=True,
+                )
+                return
         watchdog = store.get(Watchdog) if Nccl not in store else None
         ended = [d for d in watchdog.deaths if d.exitcode not in (0, -_TERMINATE) and not d.after] if watchdog is not None else []
         if ended:
@@ -32,6 +45,14 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
                 needed=True,
             )
             return
+
+
+def _waiting(comm: NcclComm) -> set[int]:
+    """Ranks that those shown wait for, as far as the log goes: it shows nothing that comes once all are there."""
+    begun = comm.ranks and all(r.started and not r.completed and r.ended is None and r.nnodes is None for r in comm.ranks)
+    if not begun or comm.transports or comm.counts or comm.channels is not None or comm.nranks is None or comm.nranks > _MOST:
+        return set()
+    return set(range(comm.nranks)) - {r.rank for r in comm.ranks if r.rank is not None}
 
 
 def _who(death: Death) -> str:

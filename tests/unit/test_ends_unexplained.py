@@ -48,3 +48,31 @@ def test_a_job_whose_communication_is_shown_in_order(end: str) -> None:
 def test_what_a_launcher_stopped_is_no_end_of_a_job() -> None:
     told = report(SUMMARY.format(code=-15, traceback="Signal 15 (SIGTERM) received by PID 101"))
     assert not any(m.fact == "why the job ended" for m in told.missing)
+
+
+def begun(ranks: range, nranks: int, then: str = "") -> str:
+    lines = (
+        f"node07:{100 + r}:{100 + r} [{r}] NCCL INFO ncclCommInitRank comm 0x5{r} rank {r} nranks {nranks} cudaDev {r} nvmlDev {r} busId {r + 1}000 commId 0x7 - Init START\n{then.format(r=r, pid=100 + r)}"
+        for r in ranks
+    )
+    return "node07:100:100 [0] NCCL INFO NCCL version 2.28.9+cuda13.0\n" + "".join(lines)
+
+
+def test_a_start_that_waits_for_a_rank_is_no_pass() -> None:
+    told = report(begun(range(7), 8))
+    (missing,) = [m for m in told.missing if m.fact == "whether the communicator came about"]
+    assert told.exit_code == 3 and "7 of its 8 ranks" in missing.reason and "rank 7 never appears" in missing.reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        begun(range(8), 8),  # all are there: an excerpt ends where its author wished
+        begun(range(7), 8, "node07:{pid}:{pid} [{r}] NCCL INFO comm 0x5{r} rank {r} nRanks 8 nNodes 1 localRanks 8 localRank {r} MNNVL 0\n"),
+        begun(range(7), 8, "node07:{pid}:{pid} [{r}] NCCL INFO Channel 00/0 : {r}[{r}] -> 7[7] via P2P/CUMEM\n"),
+    ],
+    ids=["all began", "it went on", "connections"],
+)
+def test_an_excerpt_is_not_a_job_that_waits(text: str) -> None:
+    told = report(text)
+    assert told.exit_code == 0 and not any(m.fact == "whether the communicator came about" for m in told.missing)
