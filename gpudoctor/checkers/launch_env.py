@@ -120,10 +120,14 @@ def _held_against(finding: Finding, with_it: list[_Run], without: list[_Run]) ->
     words = f"With it the run levels out at {low:.3g} GB/s, without it at {high:.3g}"
     if high <= TELLING * low:  # over NVLink both are held back, by whatever it is
         return finding if finding.severity == ERROR else _note(finding, f"{words}: it costs nothing there.")
+    of_part = _by_part(finding, with_it)
+    finding = of_part if of_part.severity == ERROR else finding
+    # What the runs show need not be known of the part.
+    told = " ".join(finding.message.replace(_UNKNOWN, "").split())
     return replace(
         finding,
         severity=WARNING if finding.severity == NOTE else finding.severity,
-        message=f"{finding.message} {words}.",
+        message=f"{told} {words}.",
         evidence=(*finding.evidence, fast.at("rows")),
         cost=f"{low:.3g} instead of {high:.3g} GB/s, measured with and without it",
         gain=Gain(round(low, 1), round(high, 1), "GB/s"),

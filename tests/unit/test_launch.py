@@ -188,3 +188,10 @@ def test_a_post_that_is_cut_claims_no_failure() -> None:
     post = f"$ mpirun -np 2 -x NCCL_P2P_DISABLE=1 \\\n ./build/all_reduce_perf -b 8 -e 4G -g 1\n{table(4.5)}\n$ ./build/all_reduce_perf -b 8 -e 4G -g 2\n{table(40)}"
     for end in range(0, len(post), 97):
         assert all(f.severity == "warning" and f.evidence[0].where == "line 1" for f in off(report(post[:end]))), end
+
+
+@pytest.mark.parametrize(("part", "severity"), [("NVIDIA A40", "warning"), ("NVIDIA H100 80GB HBM3", "error")])
+def test_a_run_without_it_takes_nothing_from_what_the_part_says(part: str, severity: str) -> None:
+    told = report(f"$ NCCL_P2P_DISABLE=1 ./all_reduce_perf -b 8 -e 1G -g 2\n{table(10.0, part)}\n$ ./all_reduce_perf -b 8 -e 1G -g 2\n{table(229.0, part)}")
+    (finding,) = off(told)
+    assert finding.severity == severity and "is not known" not in finding.message and "229" in finding.message
