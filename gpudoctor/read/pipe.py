@@ -7,9 +7,12 @@ import select
 import stat
 import time
 from collections.abc import Iterator
+from itertools import chain
 
 IDLE_S = 0.2
 CHUNK = 1 << 18
+_GZIP = b"\x1f\x8b"
+_WITH_HEADER = 31  # zlib's word for a gzip member
 
 
 def is_pipe(path: str) -> bool:
@@ -47,6 +50,40 @@ def _of(number: int) -> Iterator[bytes]:
         if not chunk:
             return
         yield chunk
+
+
+def unpacked(chunks: Iterator[bytes], limit: int) -> Iterator[bytes]:
+    """What a pipe gives, unpacked as it comes where it is gzip, at most `limit` bytes; what is damaged or cut ends it."""
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if len(head) >= len(_GZIP):
+            break
+        yield b""
+    if not head.startswith(_GZIP):
+        if head:
+            yield head
+        yield from chunks
+        return
+    import zlib
+
+    reader, total = zlib.decompressobj(_WITH_HEADER), 0
+    for chunk in chain((head,), chunks):
+        if not chunk:
+            yield b""
+        while chunk:
+            try:
+                text = reader.decompress(chunk, CHUNK)
+            except zlib.error:
+                return
+            total += len(text)
+            if text:
+                yield text
+            if total >= limit:
+                return
+            chunk = reader.unused_data or reader.unconsumed_tail
+            if reader.eof:  # another member may follow
+                reader = zlib.decompressobj(_WITH_HEADER)
 
 
 def whole(path: str, most: int, wait_s: float) -> bytes:

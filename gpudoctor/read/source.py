@@ -62,7 +62,7 @@ def open_path(path: str) -> Iterator[Source]:
     from gpudoctor.read import pipe  # a snapshot, which is a directory, is read without it
 
     if pipe.is_pipe(path):
-        yield Document(name=path, chunks=lambda: pipe.chunks(path))
+        yield Document(name=path, chunks=lambda: pipe.unpacked(pipe.chunks(path), MAX_UNPACKED))
         return
     try:
         with open(path, "rb") as stream:
@@ -88,13 +88,13 @@ def open_path(path: str) -> Iterator[Source]:
 
 
 def _standard_input() -> Iterator[bytes]:
-    try:
-        number = sys.stdin.fileno()
-    except (OSError, ValueError):  # closed, or no real one
-        return _chunks(sys.stdin.buffer)
     from gpudoctor.read import pipe
 
-    return pipe.chunks(number)
+    try:
+        chunks = pipe.chunks(sys.stdin.fileno())
+    except (OSError, ValueError):  # closed, or no real one
+        chunks = _chunks(sys.stdin.buffer)
+    return pipe.unpacked(chunks, MAX_UNPACKED)
 
 
 def _chunks(stream: object) -> Iterator[bytes]:

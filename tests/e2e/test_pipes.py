@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
@@ -42,3 +43,28 @@ def test_a_pipe_that_nobody_writes_to_is_no_longer_waited_for_than_the_limit(tmp
         os.close(read)
         os.close(write)
     assert done.returncode == 3 and b"ran past --timeout" in done.stdout
+
+
+def piped(content: bytes) -> tuple[int, bytes]:
+    done = subprocess.run(
+        [sys.executable, "-m", "gpudoctor", "facts", "--from", "-", "--format", "json"],
+        input=content, capture_output=True, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+def test_what_comes_compressed_is_unpacked_as_it_comes() -> None:
+    plain = QUERY.read_bytes()
+    half = len(plain) // 2
+    wanted = piped(plain)
+    assert wanted[0] == 0
+    assert piped(gzip.compress(plain)) == wanted
+    assert piped(gzip.compress(plain[:half]) + gzip.compress(plain[half:])) == wanted  # two members, as `cat a.gz b.gz` gives them
+
+
+def test_a_compressed_stream_that_is_cut_gives_what_came_before() -> None:
+    log = b"".join(b"h:1:%d [0] NCCL INFO NCCL version 2.28.9+cuda13.0\n" % n for n in range(20_000))
+    packed = gzip.compress(log)
+    status, said = piped(packed[: len(packed) // 2])
+    assert status == 0 and b"2.28.9" in said
+    assert piped(b"\x1f")[0] == piped(b"\x1f\x8b no gzip")[0] == 3
