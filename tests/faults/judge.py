@@ -64,8 +64,8 @@ def allowed(cell: Cell) -> set[int]:
     if fault is None:
         return {0}
     if cell.program in (BENCH, TORCH):
-        # Noise around a table that is whole, or the table on standard error, which is read too, takes nothing from it.
-        noise = cell.program == BENCH and fault.id in ("latin1", "escapes", "stderr")
+        # Noise around a table that is whole (NULs are taken out), or the table on standard error, which is read too, takes nothing from it.
+        noise = cell.program == BENCH and fault.id in ("latin1", "escapes", "nul", "stderr")
         return {0} if cell.program == BENCH and fault.leaves == INTACT else {0, 1, 3} if noise else {1, 3}
     if fault.leaves == INTACT:
         return {0}
