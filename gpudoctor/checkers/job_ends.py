@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
 from gpudoctor.checkers.nccl_causes import CUDA_ERROR, NETWORK_ERROR, PEER_DIED
-from gpudoctor.facts.hang import Death, RankWork, Watchdog
+from gpudoctor.facts.hang import ABORT, KILL, SIGNALS, TERMINATE, Death, RankWork, Watchdog
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import short
 from gpudoctor.hang import error_slug, listing, world_of
@@ -15,8 +15,6 @@ from gpudoctor.nccl_messages import classify
 
 MAX_SUBJECTS = 8
 MAX_EVIDENCE = 8
-_ABORT, _KILL, _TERMINATE = 6, 9, 15
-_SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 
 
 def deaths(watchdog: Watchdog, victims: frozenset[int], hung: bool, nccl: Nccl | None) -> Iterator[Finding]:
@@ -25,10 +23,10 @@ def deaths(watchdog: Watchdog, victims: frozenset[int], hung: bool, nccl: Nccl |
     others = [d for d in watchdog.deaths if d.rank is not None and d.rank not in victims and not d.after]
     # Half a minute after one process failed, the launcher kills those that hang in a collective with it.
     after = any(d.first and d.rank is not None and d.exitcode > 0 for d in watchdog.deaths)
-    killed = [d for d in others if -d.exitcode in _SIGNALS]
+    killed = [d for d in others if -d.exitcode in SIGNALS]
     ended = killed or any(d.after for d in watchdog.deaths)
-    first = [d for d in others if d.first and (hung or ended) and d.exitcode not in (-_ABORT, -_TERMINATE)]
-    killed = [d for d in killed if not (after and d.exitcode == -_KILL)]
+    first = [d for d in others if d.first and (hung or ended) and d.exitcode not in (-ABORT, -TERMINATE)]
+    killed = [d for d in killed if not (after and d.exitcode == -KILL)]
     chosen: dict[int | None, Death] = {}
     for death in first or killed:
         chosen.setdefault(death.rank, death)
@@ -63,7 +61,7 @@ def _many(gone: list[Death], ranks: bool) -> Finding:
     what = ("rank" if ranks else "task") + ("s" if len(numbers) > 1 else "")
     hosts = list(dict.fromkeys(d.host for d in gone if d.host is not None))
     where = f" on {', '.join(hosts[:MAX_SUBJECTS])}{f' and {len(hosts) - MAX_SUBJECTS} more' if len(hosts) > MAX_SUBJECTS else ''}" if hosts else ""
-    how = {d.exitcode: _how(d, len(gone) > 1) for d in gone}
+    how = {d.exitcode: d.ended(len(gone) > 1) for d in gone}
     evidence = list(dict.fromkeys(d.at("*") for d in gone))[:MAX_EVIDENCE]
     return Finding(
         PEER_DIED.slug, ERROR, "host",
@@ -86,7 +84,7 @@ def unexplained(watchdog: Watchdog, nccl: Nccl | None) -> Iterator[Finding | Can
             if proc.pid is not None:
                 rank_at.setdefault(proc.pid, set()).add(number)
                 hosts.setdefault(proc.pid, set()).add(proc.host)
-    ended = [d for d in watchdog.deaths if not d.after and (-d.exitcode in _SIGNALS or d.exitcode == -_ABORT)]
+    ended = [d for d in watchdog.deaths if not d.after and (-d.exitcode in SIGNALS or d.exitcode == -ABORT)]
     places = _places(nccl)
     for death in sorted(ended, key=lambda d: (not d.first, d.rank is None)):
         ranks = rank_at.get(death.pid, set()) if death.pid is not None else set()
@@ -97,37 +95,26 @@ def unexplained(watchdog: Watchdog, nccl: Nccl | None) -> Iterator[Finding | Can
         rank = death.rank if death.rank is not None else ranks.pop() if len(ranks) == 1 else None
         if not _is_rank(death, places):
             yield _many([death], False)
-        elif nccl is None and death.exitcode == -_ABORT:
-            yield CannotTell(PEER_DIED.slug, f"{_who(death, rank)} ended by SIGABRT; what it printed before that is not in the input")
+        elif nccl is None and death.exitcode == -ABORT:
+            yield CannotTell(PEER_DIED.slug, f"{death.called(rank)} ended by SIGABRT; what it printed before that is not in the input")
         else:
             yield _dead(death, rank)
         return
 
 
 def _dead(death: Death, rank: int | None) -> Finding:
-    sure = death.first and -death.exitcode != _ABORT
+    sure = death.first and -death.exitcode != ABORT
     return Finding(
         PEER_DIED.slug, ERROR, f"rank:{rank}" if rank is not None else "host", _died(death, rank), (death.at("*"),),
-        CERTAIN if sure else LIKELY, "The job ends.", _after_death(death, _who(death, rank)),
+        CERTAIN if sure else LIKELY, "The job ends.", _after_death(death, death.called(rank)),
     )  # fmt: skip
-
-
-def _who(death: Death, rank: int | None) -> str:
-    return f"rank {rank}" if rank is not None else f"local rank {death.local}" if death.local is not None else f"process {death.pid}"
-
-
-def _how(death: Death, several: bool = False) -> str:
-    signal = _SIGNALS.get(-death.exitcode)
-    if death.exitcode == -_ABORT:
-        return f"ended {'themselves' if several else 'itself'} by SIGABRT, as an assertion, an uncaught C++ exception or PyTorch's watchdog does"
-    return f"{'were' if several else 'was'} killed by {signal}" if signal else f"ended with exit status {death.exitcode}"
 
 
 def _died(death: Death, rank: int | None) -> str:
     order = "; the launcher saw it end first" if death.first else ""
-    who = _who(death, rank)
+    who = death.called(rank)
     whose = f"Process {death.pid} of the job" if who.startswith("process") else f"The process of {who}"
-    return f"{whose}{f' on {death.host}' if death.host else ''} {_how(death)}{order}. What other ranks say follows from it."
+    return f"{whose}{f' on {death.host}' if death.host else ''} {death.ended()}{order}. What other ranks say follows from it."
 
 
 def _after_death(death: Death, who: str) -> tuple[Step, ...]:

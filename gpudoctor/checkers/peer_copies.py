@@ -16,7 +16,7 @@ from gpudoctor.facts.pci import PciTree
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.topology import Pair, Pairs
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, WARNING, CannotTell, Evidence, Finding, Gain, Step, severity_rank
-from gpudoctor.parts import find
+from gpudoctor.parts import Part, find
 from gpudoctor.record import Record
 
 NEAR = ("PIX", "PXB")  # below one PCIe switch: what a peer copy takes there never leaves it
@@ -33,10 +33,28 @@ class Seen(Record):
 
     @property
     def indices(self) -> tuple[int, int]:
-        """nvidia-smi's numbers where they are known, else CUDA's."""
-        known = [g.index if g is not None else None for g in self.gpus]
-        a, b = (i if i is not None else own for i, own in zip(known, (self.copy.a, self.copy.b), strict=True))
-        return (min(a, b), max(a, b)) if all(i is not None for i in known) else (self.copy.a, self.copy.b)
+        """nvidia-smi's numbers where they are known, else CUDA's; the smaller first."""
+        a, b = (card.index for card in self.cards)
+        return a, b
+
+    @property
+    def parts(self) -> list[Part | None]:
+        """What the two GPUs are, by the host's list or by the program's own."""
+        return [card.part for card in self.cards]
+
+    @property
+    def cards(self) -> tuple[Card, Card]:
+        """Both GPUs, by their numbers."""
+        known = [g.index for g in self.gpus if g is not None and g.index is not None]
+        numbers = known if len(known) == 2 else [self.copy.a, self.copy.b]
+        made = [_card(i, g, n) for i, g, n in zip(numbers, self.gpus, (self.copy.a_name, self.copy.b_name), strict=True)]
+        a, b = sorted(made, key=lambda card: card.index)
+        return a, b
+
+    @property
+    def board(self) -> bool:
+        """Nobody looked at the way, and both are of boards that join all their GPUs by NVLink (those of Volta join some)."""
+        return self.path is None and all(p is not None and p.required and (p.nvlink_gen or 0) >= 3 for p in self.parts)
 
     @property
     def path(self) -> str | None:
@@ -62,18 +80,15 @@ def refusals(facts: FactView) -> Iterator[tuple[Pair, Card, Card, bool]]:
         if one.copy.access is not False or _stated(one.pair):
             continue
         a, b = one.indices
-        cards = [_card(index, gpu, name) for index, gpu, name in zip((a, b), one.gpus, (one.copy.a_name, one.copy.b_name), strict=True)]
-        board = one.path is None and all(c.part is not None and c.part.required and (c.part.nvlink_gen or 0) >= 3 for c in cards)
         pair = Pair(a=a, b=b, path=one.path, origin={"p2p_unstated": one.copy.at("access")})
-        yield pair, cards[0], cards[1], board or one.path == "NVL"
+        yield pair, *one.cards, one.board or one.path == "NVL"
 
 
 def granted(facts: FactView) -> Iterator[tuple[Seen, Card, Card]]:
     """Pairs with peer access that the driver's own matrix does not speak of."""
     for one in seen(facts.get(PeerCopies) or (), facts.get(Gpus), facts.get(Pairs)):
         if one.copy.access and not _stated(one.pair) and one.path != "NVL":
-            a, b = (_card(i, g, n) for i, g, n in zip(one.indices, one.gpus, (one.copy.a_name, one.copy.b_name), strict=True))
-            yield one, a, b
+            yield one, *one.cards
 
 
 def _stated(pair: Pair | None) -> bool:
@@ -132,8 +147,7 @@ def lost(facts: FactView) -> dict[frozenset[str | None], PeerCopy]:
         on, off = one.copy.on_gbs, one.copy.off_gbs
         if one.copy.access is False or on is None or one.path == "NVL" or None in (one.copy.a_bdf, one.copy.b_bdf):
             continue
-        parts = [find(g.device_id if g else None, (g.name if g else None) or n) for g, n in zip(one.gpus, (one.copy.a_name, one.copy.b_name), strict=True)]
-        if one.path is None and any(p is not None and p.required for p in parts):
+        if one.path is None and any(p is not None and p.required for p in one.parts):
             continue  # a board's GPUs: they copy over NVLink
         collapsed = bool(off) and on / (off or 1) < WIRE_FAIL.value
         opinions = (_by_host(one), _by_wire(one, facts.get(PciTree))) if one.path in NEAR else ()
@@ -178,11 +192,14 @@ def _by_wire(one: Seen, tree: PciTree | None) -> _Slow | bool | None:
 def _wire(one: Seen, tree: PciTree | None) -> tuple[float | None, str, tuple[Evidence, ...]]:
     """GB/s each way of what joins the two: NVLinks, or the narrower PCIe link below a common switch."""
     if one.pair is not None and one.path == "NVL" and one.pair.nvlinks:
-        names = (one.copy.a_name, one.copy.b_name)
-        parts = [find(g.device_id if g else None, (g.name if g else None) or n) for g, n in zip(one.gpus, names, strict=True)]
-        rates = [p.link_gbs for p in parts if p is not None and p.link_gbs is not None]
+        rates = [p.link_gbs for p in one.parts if p is not None and p.link_gbs is not None]
         if len(rates) == 2:
             return one.pair.nvlinks * min(rates), f"of {one.pair.nvlinks} NVLinks", (one.pair.at("path"),)
+    if one.board:
+        least = [(min(p.pair_links), p.link_gbs) for p in one.parts if p is not None and p.pair_links and p.link_gbs]
+        if len(least) == 2:
+            count, rate = min(least)
+            return count * rate, f"of the {count} NVLinks or more that join any two GPUs of such a board", ()
     if one.path in NEAR:
         links = [_link(g, tree) for g in one.gpus]
         rates = [r for r, _ in links if r is not None]
@@ -228,7 +245,7 @@ def _finding(worst: _Slow, same: list[_Slow], of: int) -> Finding:
 
 def _steps(one: Seen, a: int, b: int) -> tuple[Step, ...]:
     again = Step("Measure again with nothing else running on these GPUs", f"nvidia-smi pmon -c 1 -i {a},{b}", verify="p2pBandwidthLatencyTest")
-    if one.path == "NVL":
+    if one.path == "NVL" or one.board:
         return (
             again,
             Step("Look at the NVLinks of both: a link that is down, or errors", "; ".join(f"nvidia-smi nvlink -s -i {i}; nvidia-smi nvlink -e -i {i}" for i in (a, b))),

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpudoctor import cpulist
-from gpudoctor.facts.hang import Death, Watchdog
+from gpudoctor.facts.hang import TERMINATE, Watchdog
 from gpudoctor.facts.nccl import Nccl, NcclComm
 from gpudoctor.facts.store import FactStore
 from gpudoctor.model import ERROR, WARNING, Finding, Missing
 
 _MOST = 100_000  # ranks
-_ABORT, _TERMINATE = 6, 15  # the second is how a launcher stops the others
 
 
 def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Iterator[Missing]:
@@ -34,13 +33,14 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
                 )
                 return
         watchdog = store.get(Watchdog) if Nccl not in store else None
-        ended = [d for d in watchdog.deaths if d.exitcode not in (0, -_TERMINATE) and not d.after] if watchdog is not None else []
+        # SIGTERM is how a launcher stops the others.
+        ended = [d for d in watchdog.deaths if d.exitcode not in (0, -TERMINATE) and not d.after] if watchdog is not None else []
         if ended:
             death = min(ended, key=lambda d: not d.first)
             evidence = death.at("*")
             yield Missing(
                 "why the job ended",
-                f"{_who(death)} {_how(death.exitcode)} ({evidence.source}, {evidence.where}), and nothing in the input says why: "
+                f"{death.called()} {death.ended()} ({evidence.source}, {evidence.where}), and nothing in the input says why: "
                 "what it printed before that would tell",
                 needed=True,
             )
@@ -53,13 +53,3 @@ def _waiting(comm: NcclComm) -> set[int]:
     if not begun or comm.transports or comm.counts or comm.channels is not None or comm.nranks is None or comm.nranks > _MOST:
         return set()
     return set(range(comm.nranks)) - {r.rank for r in comm.ranks if r.rank is not None}
-
-
-def _who(death: Death) -> str:
-    if death.rank is not None:
-        return f"rank {death.rank}"
-    return f"local rank {death.local}" if death.local is not None else f"process {death.pid}" if death.pid is not None else "a process"
-
-
-def _how(exitcode: int) -> str:
-    return f"ended with exit status {exitcode}" if exitcode > 0 else "ended by SIGABRT" if exitcode == -_ABORT else f"ended by signal {-exitcode}"

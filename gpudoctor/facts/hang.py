@@ -73,6 +73,10 @@ class Accused(Entry):
     of: int | None = None
 
 
+ABORT, KILL, TERMINATE = 6, 9, 15
+SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}  # that end a process from outside
+
+
 class Death(Entry):
     """A process that the launcher saw end."""
 
@@ -83,6 +87,20 @@ class Death(Entry):
     local: int | None = None  # its rank on its node, where that is all that is told
     first: bool = False  # torchrun's "first observed failure", and what made srun end a step
     after: bool = False  # srun was ending the step by then
+
+    def called(self, rank: int | None = None) -> str:
+        """Which process it was; rank: where another source tells it."""
+        number = self.rank if rank is None else rank
+        if number is not None:
+            return f"rank {number}"
+        return f"local rank {self.local}" if self.local is not None else f"process {self.pid}" if self.pid is not None else "a process"
+
+    def ended(self, several: bool = False) -> str:
+        """How it ended; several: it speaks for others that ended alike."""
+        signal = SIGNALS.get(-self.exitcode)
+        if self.exitcode == -ABORT:
+            return f"ended {'themselves' if several else 'itself'} by SIGABRT, as an assertion, an uncaught C++ exception or PyTorch's watchdog does"
+        return f"{'were' if several else 'was'} killed by {signal}" if signal else f"ended with exit status {self.exitcode}"
 
 
 class Watchdog(Fact):

@@ -6,16 +6,14 @@ import re
 
 from gpudoctor.facts.nccl import kind_of
 from gpudoctor.parsers.nccl_state import Comm, Connection
+from gpudoctor.read.nccl_cut import TRANSPORT
 
 _MAX_VIAS = 4096
 _MAX_KNOWN = 16_384  # connections: those of a job of 4,096 ranks, made again for each of its communicators
 
 _VIA = re.compile(
     rb"(?:[\d/]* ?: *)? *(\d+)(?:\[([0-9a-f]+)\])? -> (\d+)(?:\[([0-9a-f]+)\])? (?:\[(send|receive)\] )?via "
-    rb"(P2P/(?:direct pointer|indirect/\d+\[[0-9a-f]+\]|IPC|CUMEM|MNNVL)(?:/(?:read|CE))*"
-    rb"|SHM(?:/(?:direct|CE))+|direct shared memory"
-    rb"|NET/[\w .+-]+/\d+(?:\(\d+\))?(?:/(?:GDRDMA(?:\(PCI\))?|Shared))*)"
-    rb"(?: comm 0x[0-9a-f]+ nRanks \d+)?(?: ?(?:\[\d+m)? ?\[repeated \d+x across cluster\] ?(?:\[0m)?)? *\r?\n"  # Ray's words at its end
+    rb"(" + TRANSPORT + rb")(?: comm 0x[0-9a-f]+ nRanks \d+)?(?: ?(?:\[\d+m)? ?\[repeated \d+x across cluster\] ?(?:\[0m)?)? *\r?\n"  # Ray's words at its end
 )
 # The same before a transport that is known already.
 _PAIR = re.compile(rb"Channel [\d/]* ?: *(\d+)\[([0-9a-f]+)\] -> (\d+)\[([0-9a-f]+)\](?: \[(send|receive)\])?")

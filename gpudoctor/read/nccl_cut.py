@@ -24,10 +24,12 @@ _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|[ -/]+[0-~]|[@-Z\\-_])")
 _MAX_SHORT = 33
 _SHORT_LINE = re.compile(rb"\n[\w/()]{1,30}\r?\n")
 _FOLDED = re.compile(rb"( via (?:P2P|SHM|NET)[^\n]{0,40})\n(?!\d+\r?\n)([\w/()]{1,30})(\r?)\n")
-_WHOLE = re.compile(
-    rb" via (?:P2P/(?:direct pointer|IPC|CUMEM|MNNVL)(?:/(?:read|CE))*|SHM(?:/(?:direct|CE))+|direct shared memory"
-    rb"|NET/[\w .+-]+/\d+(?:\(\d+\))?(?:/(?:GDRDMA(?:\(PCI\))?|Shared))*)[ \r]*$"
+# How a transport stands behind `via `, whole.
+TRANSPORT = (
+    rb"(?:P2P/(?:direct pointer|indirect/\d+\[[0-9a-f]+\]|IPC|CUMEM|MNNVL)(?:/(?:read|CE))*|SHM(?:/(?:direct|CE))+|direct shared memory"
+    rb"|NET/[\w .+-]+/\d+(?:\(\d+\))?(?:/(?:GDRDMA(?:\(PCI\))?|Shared))*)"
 )
+_WHOLE = re.compile(rb" via " + TRANSPORT + rb"[ \r]*$")
 # What NCCL itself writes behind its name; a framework that speaks of NCCL writes something else.
 OWN = (b"INFO ", b"WARN ", b"ATTN ", b"DIAG ", b"CALL ", b"TRACE", b"ABORT")
 _OWN_TEXT = tuple(word.decode() for word in OWN)
@@ -139,14 +141,14 @@ class Cutter:
         """Where most lines are others'. None: a line may be broken, and must be joined before."""
         cuts: list[Cut] = []
         find, rfind = text.find, text.rfind
-        known, called = self._told.get, self._called
+        known = self._told.get
         end = 0  # of the last line
         at = find(INFO)
         while at >= 0:
             start = rfind(b"\n", end, at) + 1
             end = find(b"\n", at)
             head, tail = text[start:at], text[at + _LEVEL : end]
-            if (word := tail[:5]) not in QUIET or (W in tail or (word in CALLS and not (head in called and (tail[9:19] == OPCOUNT or tail.find(OPCOUNT, 0, FAR) > 0)))) and self._heard(head, tail):
+            if tail[:5] not in QUIET or self._heard(head, tail):
                 told = known(head)
                 if told is None or tail[NUMBERED:] not in told:
                     if look_for_broken and tail.find(b" via ") >= 0 and find(b"\n", end + 1, end + 1 + _MAX_SHORT) >= 0:
@@ -162,7 +164,7 @@ class Cutter:
         cuts: list[Cut] = []
         others: list[bytes] = []
         numbers: list[int] = []
-        known, called = self._told.get, self._called
+        known = self._told.get
         lines = text.split(b"\n")
         lines.pop()
         for number, line in enumerate(lines):
@@ -175,7 +177,7 @@ class Cutter:
                 continue
             told = known(head)
             if told is None or tail[NUMBERED:] not in told:
-                if (word := tail[:5]) not in QUIET or (W in tail or (word in CALLS and not (head in called and (tail[9:19] == OPCOUNT or tail.find(OPCOUNT, 0, FAR) > 0)))) and self._heard(head, tail):
+                if tail[:5] not in QUIET or self._heard(head, tail):
                     self._new(cuts, told, head, tail, number)
                 elif len(head) > _LONG:
                     self.run_into.append(head)

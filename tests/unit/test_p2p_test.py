@@ -9,6 +9,7 @@ import pytest
 from gpudoctor.checkers.busbw import BusbwLow
 from gpudoctor.checkers.p2p import PeerToPeer
 from gpudoctor.checkers.pair_slow import PairSlow
+from gpudoctor.checkers.peer_copies import seen
 from gpudoctor.facts.bandwidth import STAGED, PairRate, PairRates, PeerCopies, PeerCopy
 from gpudoctor.facts.base import Loss
 from gpudoctor.facts.gpu import Gpu, Gpus
@@ -253,3 +254,27 @@ def test_cudas_numbers_meet_nvidia_smis_by_address() -> None:
     assert {f.message.split(" reach")[0] for f in said.values()} == {"GPU1 and GPU3"}
     fewer = store(*parse("smi-topo", TOPO.format("NV18").replace("\tGPU3", "", 1)), *parse("p2p-test", GEFORCE))
     assert not any(g.bdf for g in fewer.get(Gpus) or ())  # two measured, three or four in the matrix: which are they?
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "severity"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 22.06, "error"),  # of 100 GB/s at least
+        ("NVIDIA A100-SXM4-80GB", 244.0, None),
+        ("NVIDIA H200", 371.0, None),
+        ("Tesla V100-SXM2-32GB", 23.0, None),  # of these boards some pairs have no NVLink
+        ("NVIDIA A100 80GB PCIe", 22.06, None),  # may have no bridge
+        ("NVIDIA GeForce RTX 4090", 22.06, None),
+    ],
+)
+def test_a_board_whose_topology_nobody_gave_has_some_nvlinks(name: str, rate: float, severity: str | None) -> None:
+    facts = (PeerCopies((copy(0, 1, access=True, on_gbs=rate, off_gbs=22.05, a_name=name, b_name=name),)),)
+    found = findings(BusbwLow(), *facts).values()
+    assert [f.severity for f in found] == ([severity] if severity else [])
+    assert all("or more that join any two GPUs" in f.message and "nvlink -s" in str(f.remediation) for f in found)
+
+
+def test_a_card_keeps_its_number_where_cuda_counts_the_other_way() -> None:
+    known = Gpus((Gpu(index=1, bdf="0000:01:00.0", name="NVIDIA H100 80GB HBM3", origin=HERE), Gpu(index=0, bdf="0000:02:00.0", name="NVIDIA L40S", origin=HERE)))
+    (one,) = seen([copy(0, 1, access=True, on_gbs=20.0)], known, None)
+    assert [(c.index, c.name) for c in one.cards] == [(0, "NVIDIA L40S"), (1, "NVIDIA H100 80GB HBM3")] and one.indices == (0, 1)
