@@ -100,7 +100,9 @@ class Death(Entry):
         signal = SIGNALS.get(-self.exitcode)
         if self.exitcode == -ABORT:
             return f"ended {'themselves' if several else 'itself'} by SIGABRT, as an assertion, an uncaught C++ exception or PyTorch's watchdog does"
-        return f"{'were' if several else 'was'} killed by {signal}" if signal else f"ended with exit status {self.exitcode}"
+        if signal:
+            return f"{'were' if several else 'was'} killed by {signal}"
+        return f"ended by signal {-self.exitcode}" if self.exitcode < 0 else f"ended with exit status {self.exitcode}"
 
 
 class Watchdog(Fact):

@@ -14,7 +14,7 @@ def table(code: int) -> str:
     return text if code < 0 else text.replace(f"Signal {-code} (SIGABRT) received by PID 101", "To enable traceback see: https://pytorch.org")
 
 
-@pytest.mark.parametrize(("code", "words"), [(1, "rank 1 ended with exit status 1"), (-6, "rank 1 ended itself by SIGABRT")])
+@pytest.mark.parametrize(("code", "words"), [(1, "rank 1 ended with exit status 1"), (-6, "rank 1 ended itself by SIGABRT"), (-2, "rank 1 ended by signal 2")])
 def test_a_job_that_failed_and_nothing_says_why(code: int, words: str) -> None:
     told = report(table(code))
     (missing,) = [m for m in told.missing if m.fact == "why the job ended"]
