@@ -33,7 +33,8 @@ class Intake(KeyedRecord):
     captured_at: str | None = None  # of the first snapshot that says
 
 
-_ASIDE = frozenset(("kernel-name",))  # says where other outputs are from, and is none to judge by itself
+_END, _LEAST_END, _ENDS = 1 << 17, 1 << 12, 1 << 24  # bytes of a log's end that are kept: of one, of one of very many, of all
+_ASIDE = frozenset(("kernel-name", "log-end"))  # says where other outputs are from, and is none to judge by itself
 
 
 class _Another(str):
@@ -50,6 +51,7 @@ class _Pile:
         self.unknown: list[str] = []
         self.recognised = 0
         self.captured_at: str | None = None
+        self.room = _ENDS
         self.team: Team | None = None  # helps with long texts, whichever they are
         self._machines: dict[str | None, dict[str | None, Machine]] = {}  # by host: itself, and others under its name
 
@@ -153,8 +155,13 @@ def _take_source(pile: _Pile, source: Source) -> None:
             return
         if section is not None:
             found = pile.add(section, document=True)
-        for section in Recogniser(source.name, team=pile.team).run(chunks):
+        recogniser = Recogniser(source.name, team=pile.team)
+        for section in recogniser.run(chunks):
             found |= pile.add(section, document=True)
+        ending = recogniser.ending(max(_LEAST_END, min(_END, pile.room)))
+        if ending is not None:
+            pile.room -= len(ending.content)
+            pile.add(ending)
     except OSError as error:
         pile.missing.append(Missing(source.name, f"could not be read to its end: {error.strerror or error}"))
         size = -1  # said already

@@ -8,7 +8,7 @@ from typing import ClassVar
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
 from gpudoctor.checkers.nccl_causes import CUDA_ERROR, NETWORK_ERROR, PEER_DIED, RANK_MISMATCH
-from gpudoctor.facts.hang import FlightRecorder, Watchdog
+from gpudoctor.facts.hang import FlightRecorder, LogEnds, Watchdog
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactView
 from gpudoctor.model import CannotTell, Finding
@@ -19,25 +19,25 @@ class CollectiveTimeout(BaseChecker):
 
     name: ClassVar[str] = "collective-timeout"
     any_of = (Watchdog, FlightRecorder)
-    wants = (Nccl,)
+    wants = (Nccl, LogEnds)
     causes = (COLLECTIVE_TIMEOUT, RANK_MISMATCH, PEER_DIED, NETWORK_ERROR, CUDA_ERROR)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         # Loaded where there is a job to judge: most runs look at a host alone, and need only know what could be said.
         from gpudoctor.checkers.job_ends import deaths, errors, stuck, unexplained, unfinished_start
-        from gpudoctor.checkers.job_hangs import findings, processes_of
+        from gpudoctor.checkers.job_hangs import findings, known_of
         from gpudoctor.checkers.job_reports import differing, heard, named
         from gpudoctor.hang import hangs, world_of
 
         watchdog, recorder, nccl = facts.get(Watchdog), facts.get(FlightRecorder), facts.get(Nccl)
-        processes = processes_of(nccl)
+        known = known_of(watchdog, recorder, nccl, facts.get(LogEnds))
         found = hangs(watchdog, recorder, world_of(nccl, watchdog))
         for hang in found:
-            yield from findings(hang, found, processes, recorder is not None)
+            yield from findings(hang, found, known)
         if watchdog is None:
             return
         said: list[Finding | CannotTell] = [
-            *deaths(watchdog, frozenset(r for h in found for r in h.waiting), bool(found), nccl),
+            *deaths(watchdog, frozenset(r for h in found for r in h.waiting), bool(found), nccl, known.ends),
             *unfinished_start(watchdog),
             *differing(watchdog),
         ]
@@ -48,5 +48,5 @@ class CollectiveTimeout(BaseChecker):
             if not any(isinstance(s, Finding) for s in said):
                 said += heard(watchdog)
         if not found and not any(isinstance(s, Finding) for s in said) and not any(m.slug for m in (nccl.messages if nccl is not None else ())):
-            said += unexplained(watchdog, nccl)
+            said += unexplained(watchdog, nccl, known.ends)
         yield from said

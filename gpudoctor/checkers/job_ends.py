@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
+from gpudoctor.checkers.job_logs import KILLED, after, stop_of
+from gpudoctor.checkers.job_stacks import of_rank
 from gpudoctor.checkers.nccl_causes import CUDA_ERROR, NETWORK_ERROR, PEER_DIED
-from gpudoctor.facts.hang import ABORT, KILL, SIGNALS, TERMINATE, Death, RankWork, Watchdog
+from gpudoctor.facts.hang import ABORT, KILL, SIGNALS, TERMINATE, Death, LogEnds, RankWork, Watchdog
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import short
 from gpudoctor.hang import error_slug, listing, world_of
@@ -17,7 +19,7 @@ MAX_SUBJECTS = 8
 MAX_EVIDENCE = 8
 
 
-def deaths(watchdog: Watchdog, victims: frozenset[int], hung: bool, nccl: Nccl | None) -> Iterator[Finding]:
+def deaths(watchdog: Watchdog, victims: frozenset[int], hung: bool, nccl: Nccl | None, ends: LogEnds | None = None) -> Iterator[Finding]:
     """What the launcher saw end. SIGABRT and SIGTERM are how a watchdog and a launcher stop the others, and a rank that
     waited ends because it waited."""
     others = [d for d in watchdog.deaths if d.rank is not None and d.rank not in victims and not d.after]
@@ -35,7 +37,7 @@ def deaths(watchdog: Watchdog, victims: frozenset[int], hung: bool, nccl: Nccl |
     if len(chosen) > MAX_SUBJECTS or not ranks:
         yield _many([*chosen.values()], ranks)
     else:
-        yield from (_dead(death, rank) for rank, death in chosen.items())
+        yield from (_dead(death, rank, nccl, ends) for rank, death in chosen.items())
 
 
 def _places(nccl: Nccl | None) -> dict[int, set[str]]:
@@ -71,7 +73,7 @@ def _many(gone: list[Death], ranks: bool) -> Finding:
     )  # fmt: skip
 
 
-def unexplained(watchdog: Watchdog, nccl: Nccl | None) -> Iterator[Finding | CannotTell]:
+def unexplained(watchdog: Watchdog, nccl: Nccl | None, ends: LogEnds | None = None) -> Iterator[Finding | CannotTell]:
     """A job that nothing else tells the end of: a process that aborted, or one of which only the process number is told.
 
     The launcher stops the others by SIGTERM, so a SIGABRT is the process's own. Without a word of NCCL's an abort may be any
@@ -98,15 +100,22 @@ def unexplained(watchdog: Watchdog, nccl: Nccl | None) -> Iterator[Finding | Can
         elif nccl is None and death.exitcode == -ABORT:
             yield CannotTell(PEER_DIED.slug, f"{death.called(rank)} ended by SIGABRT; what it printed before that is not in the input")
         else:
-            yield _dead(death, rank)
+            yield _dead(death, rank, nccl, ends)
         return
 
 
-def _dead(death: Death, rank: int | None) -> Finding:
+def _dead(death: Death, rank: int | None, nccl: Nccl | None, ends: LogEnds | None) -> Finding:
     sure = death.first and -death.exitcode != ABORT
+    stop = stop_of(rank, ends, nccl) if rank is not None else None
+    steps = _after_death(death, death.called(rank))
+    message = _died(death, rank)
+    if stop is not None:
+        message += f" {stop.words}"
+        killed = [s for s in steps if s.command is not None and death.exitcode < 0]
+        steps = (*killed, *(s for s in after(rank or 0, stop, death.host) if not killed or s.command is None))
     return Finding(
-        PEER_DIED.slug, ERROR, f"rank:{rank}" if rank is not None else "host", _died(death, rank), (death.at("*"),),
-        CERTAIN if sure else LIKELY, "The job ends.", _after_death(death, death.called(rank)),
+        PEER_DIED.slug, ERROR, f"rank:{rank}" if rank is not None else "host", message,
+        (death.at("*"), *((stop.evidence,) if stop is not None else ())), CERTAIN if sure else LIKELY, "The job ends.", steps,
     )  # fmt: skip
 
 
@@ -120,7 +129,7 @@ def _died(death: Death, rank: int | None) -> str:
 def _after_death(death: Death, who: str) -> tuple[Step, ...]:
     steps = [Step(f"Read the end of the log of {who}: the launcher shows only its exit code")]
     if death.exitcode == -9:
-        steps.insert(0, Step("SIGKILL is mostly the kernel's memory killer; on that host", "dmesg -T | grep -iE 'out of memory|oom|killed process|Xid'"))
+        steps.insert(0, Step("SIGKILL is mostly the kernel's memory killer; on that host", KILLED))
     elif death.exitcode == -7:
         steps.insert(0, Step("SIGBUS is mostly a /dev/shm that is full", "df -h /dev/shm"))
     else:
@@ -175,7 +184,7 @@ def stuck(watchdog: Watchdog) -> Iterator[Finding]:
         "Python's lock is held.",
         tuple(w.at("stuck") for w in still[:MAX_EVIDENCE]), POSSIBLE, "The job stands still until it is ended.",
         (
-            Step("When it hangs again: where do its threads stand", "py-spy dump --native --pid PID"),
+            of_rank(ranks[0] if one else None, True, native=True),
             Step("A GPU that does not answer blocks such calls too", "gpudoctor check"),
         ),
     )  # fmt: skip

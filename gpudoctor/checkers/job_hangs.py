@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
+from gpudoctor.checkers.job_logs import Stop, stop_of
+from gpudoctor.checkers.job_stacks import of_rank
 from gpudoctor.checkers.nccl_causes import RANK_MISMATCH
-from gpudoctor.facts.hang import Frame
-from gpudoctor.facts.nccl import Nccl, NcclProc
+from gpudoctor.facts.hang import FlightRecorder, Frame, LogEnds, Watchdog
+from gpudoctor.facts.nccl import Nccl, NcclProc, NcclRank
 from gpudoctor.hang import AHEAD, ALL_IN, BEHIND, EARLIER, MISMATCH, NOT_STARTED, SILENT, Hang, collective, listing
 from gpudoctor.model import ERROR, Evidence, Finding, Step
 from gpudoctor.record import replace
@@ -16,28 +19,43 @@ MAX_SUBJECTS = 8  # suspects with a finding of their own; beyond, one finding na
 MAX_EVIDENCE = 8
 
 
-def processes_of(nccl: Nccl | None) -> dict[int, NcclProc]:
-    """Rank -> its process, from the largest communicator of NCCL's log."""
+class Known(NamedTuple):
+    """What the input tells of the job beside the hang itself."""
+
+    nccl: Nccl | None
+    ends: LogEnds | None
+    dumps: bool
+    dead: frozenset[int]  # ranks that a launcher saw end before it ended the others
+    processes: Mapping[int, NcclProc]
+    seats: Mapping[int, NcclRank]
+
+
+def known_of(watchdog: Watchdog | None, recorder: FlightRecorder | None, nccl: Nccl | None, ends: LogEnds | None) -> Known:
+    """Ranks are those of the largest communicator of NCCL's log."""
     comm = max((c for c in nccl or () if c.nranks is not None), key=lambda c: c.nranks or 0, default=None)
-    return comm.by_rank() if comm is not None else {}
+    members = list(comm.members()) if comm is not None else []
+    dead = frozenset(d.rank for d in (watchdog.deaths if watchdog is not None else ()) if d.rank is not None and not d.after)
+    return Known(nccl, ends, recorder is not None, dead, {n: p for n, p, _ in members}, {n: r for n, _, r in members})
 
 
-def findings(hang: Hang, found: tuple[Hang, ...], processes: Mapping[int, NcclProc], dumps: bool) -> Iterator[Finding]:
+def findings(hang: Hang, found: tuple[Hang, ...], known: Known) -> Iterator[Finding]:
     slug = RANK_MISMATCH.slug if hang.kind == MISMATCH else COLLECTIVE_TIMEOUT.slug
-    message = _what(hang, found) + _host_of_all(hang, processes)
+    message = _what(hang, found) + _host_of_all(hang, known.processes)
     cost = "The job stands still" + (" until the watchdog ends it." if hang.timed_out else ".")
     if hang.suspects and len(hang.suspects) <= MAX_SUBJECTS and hang.overall:
         for rank in hang.suspects:
-            steps = _steps(hang, rank, processes.get(rank), dumps)
+            ended = (e for v in hang.views.values() for e in v.evidence)
+            stop = stop_of(rank, known.ends, known.nccl, ended) if hang.kind in (BEHIND, SILENT) else None
+            evidence = _evidence(hang, (rank,))
             yield Finding(
                 slug,
                 ERROR,
                 f"rank:{rank}",
-                message + _stood(hang, rank),
-                _evidence(hang, (rank,)),
+                message + _stood(hang, rank) + (f" {stop.words}" if stop is not None else ""),
+                (stop.evidence, *evidence) if stop is not None and stop.troubled else evidence,
                 hang.confidence,
                 cost,
-                steps,
+                _steps(hang, rank, known, stop),
             )
         return
     yield Finding(
@@ -48,7 +66,7 @@ def findings(hang: Hang, found: tuple[Hang, ...], processes: Mapping[int, NcclPr
         _evidence(hang, hang.suspects),
         hang.confidence,
         cost,
-        _steps(hang, None, None, dumps),
+        _steps(hang, None, known, None),
     )
 
 
@@ -159,22 +177,29 @@ def _evidence(hang: Hang, first: Iterable[int]) -> tuple[Evidence, ...]:
     )
 
 
-def _steps(hang: Hang, rank: int | None, process: NcclProc | None, dumps: bool) -> tuple[Step, ...]:
+def _steps(hang: Hang, rank: int | None, known: Known, stop: Stop | None) -> tuple[Step, ...]:
     steps: list[Step] = []
     who = f"rank {rank}" if rank is not None else "the ranks that did not come"
-    on = f" (host {process.host})" if process is not None and process.host else ""
+    process = known.processes.get(rank) if rank is not None else None
+    host = process.host if process is not None else None
+    on = f" (host {host})" if host else ""
     if hang.kind == MISMATCH:
         steps.append(Step("Find the branch, batch or parameter in which the ranks differ; PyTorch checks every call with", "TORCH_DISTRIBUTED_DEBUG=DETAIL", "reversible"))
     elif hang.kind == ALL_IN:
         steps.append(Step("Check every host: links, Xids, adapters", "gpudoctor check"))
         steps.append(Step("Try the same job once with another transport; if it then ends, peer to peer is broken (ACS, IOMMU)", "NCCL_P2P_DISABLE=1", "reversible"))
+    elif stop is not None and stop.troubled:
+        steps.append(Step(f"Mend the error that {who} tells{on}; that the others waited follows from it"))
+    elif stop is not None:
+        steps.append(Step(f"Find what {who}{on} does after that line and before the time-out: a data loader, a long step, a step that only some ranks make"))
     else:
         steps.append(Step(f"Read the log of {who}{on} above the time-out: an exception, a data loader, a step that only some ranks make"))
     if hang.kind != ALL_IN:
-        pid = process.pid if process is not None and process.pid is not None else "PID"
-        steps.append(Step(f"When it hangs again: where does the code of {who} stand", f"py-spy dump --pid {pid}"))
+        if rank not in known.dead:
+            frames = next((v.frames for v in hang.views.values() if v.frames), ())
+            steps.append(of_rank(rank, hang.timed_out, host, known.seats.get(rank) if rank is not None else None, frames))
         steps.append(Step(f"Check the host of {who}{on}", "gpudoctor check"))
-    if not dumps:
+    if not known.dumps:
         steps.append(
             Step(
                 "Record every rank's calls (torch before 2.7: TORCH_NCCL_TRACE_BUFFER_SIZE), then give all dumps to gpudoctor check --from",

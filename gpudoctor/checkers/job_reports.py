@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
+from gpudoctor.checkers.job_stacks import of_rank
 from gpudoctor.checkers.nccl_causes import PEER_DIED, RANK_MISMATCH
 from gpudoctor.facts.hang import Accused, Watchdog
 from gpudoctor.hang import listing
@@ -164,7 +165,7 @@ def _absent(subject: str, message: str, report: Accused, who: str, confidence: s
         COLLECTIVE_TIMEOUT.slug, ERROR, subject, message, (report.at("*"),), confidence, "All other ranks wait.",
         (
             Step(f"Read the log of {who} above that time: an exception, a data loader, a step that only some ranks make"),
-            Step(f"When it hangs again: where does the code of {who} stand", "py-spy dump --pid PID"),
+            of_rank(int(subject[5:]) if subject.startswith("rank:") else None, True),
             Step(f"Check the host of {who}", "gpudoctor check"),
         ),
     )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from gpudoctor.checkers.ecc_remap import ECC_REMAP
 from gpudoctor.checkers.fabric import FABRIC
+from gpudoctor.checkers.job_logs import after, stop_of
 from gpudoctor.checkers.memlock import MEMLOCK
 from gpudoctor.checkers.nccl_causes import CUDA_ERROR, DUPLICATE_GPU, NETWORK_ERROR, NO_INTERFACE, PEER_DIED
 from gpudoctor.checkers.nccl_env import NCCL_ENV
@@ -14,7 +15,7 @@ from gpudoctor.checkers.nvlink_errors import ERRORS as NVLINK_ERRORS
 from gpudoctor.checkers.p2p import UNSUPPORTED
 from gpudoctor.checkers.shm import SHM
 from gpudoctor.checkers.visibility import GPU_NOT_VISIBLE
-from gpudoctor.facts.hang import Watchdog
+from gpudoctor.facts.hang import LogEnds, Watchdog
 from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage, NcclProc, NcclRank, bdf_of
 from gpudoctor.facts.nccl_join import root
 from gpudoctor.facts.store import FactView
@@ -87,7 +88,7 @@ _STATUS = {
 
 def judged(facts: FactView) -> Iterator[Finding]:
     """Job by job: one finding for what ended it, or for ranks that never met."""
-    watchdog = facts.get(Watchdog)
+    watchdog, ends = facts.get(Watchdog), facts.get(LogEnds)
     for job in _jobs(facts[Nccl]):
         messages = [m for c in job for m in c.messages if m.tier < _ENDED]
         first = root(messages)
@@ -98,7 +99,7 @@ def judged(facts: FactView) -> Iterator[Finding]:
             yield from _same_gpu(job)
             continue
         by_slug = [m for m in messages if m.slug == first.slug and m.tier <= max(first.tier, 1)] or [first]
-        yield _finding(first, by_slug, [m for m in messages if m not in by_slug], job)
+        yield _finding(first, by_slug, [m for m in messages if m not in by_slug], job, ends)
 
 
 def _jobs(nccl: Nccl) -> list[list[NcclComm]]:
@@ -183,7 +184,7 @@ def _rank(message: NcclMessage, job: Iterable[NcclComm]) -> int | None:
     return next((r for c in job if (r := c.rank_of(message)) is not None), None)
 
 
-def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessage], job: list[NcclComm]) -> Finding:
+def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessage], job: list[NcclComm], ends: LogEnds | None) -> Finding:
     known = family(first.family)
     slug = first.slug or CUDA_ERROR.slug
     rank = _rank(first, job)
@@ -202,15 +203,21 @@ def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessa
         lines = ", ".join(str(m.line) for m in sorted(echoes, key=lambda m: m.line)[:6])
         words.append(f"What follows (line{'s' if len(echoes) > 1 else ''} {lines}) is its effect.")
     subject = _subject(first, rank, job)
+    stop = None
     if slug == PEER_DIED.slug and subject.startswith("rank:"):
-        words.append(f"Rank {subject[5:]} is the one without a complaint of its own: look at its log.")
+        stop = stop_of(int(subject[5:]), ends, Nccl(comms=tuple(job), procs=tuple(p for c in job for p in c.procs)))
+        words.append(f"Rank {subject[5:]} is the one without a complaint of its own{'.' if stop is not None else ': look at its log.'}")
+        words += [stop.words] if stop is not None else []
     evidence: list[Evidence] = [first.at("text"), *((unknown.at("text"),) if unknown is not None else ())]
+    evidence += [stop.evidence] if stop is not None else []
     evidence += [m.at("text") for m in same if m is not first][:3]
     evidence += [m.at("text") for m in echoes][:3]
     steps = _COMMANDS.get(slug, ())
     if first.family == "fabric-not-ready":
         steps = steps[:-1]  # no CUDA program starts then, with NVLS or without
-    if known is not None:
+    if stop is not None:
+        steps = after(int(subject[5:]), stop, next((p.host for c in job for n, p, _ in c.members() if f"rank:{n}" == subject and p.host), None))
+    elif known is not None:
         steps = (Step(known.remedy), *steps)
     return Finding(
         slug,

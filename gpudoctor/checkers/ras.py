@@ -157,14 +157,15 @@ def _late(
     what = f"of {total} ranks of {which} have called {operation} {top} times"
 
     def finding(subject: str, message: str, rank: RasRank | None) -> Finding:
-        pid = rank.pid if rank is not None and rank.pid is not None else "PID"
+        from gpudoctor.checkers.job_stacks import of_process  # which only a job needs
+
         on = f" (host {rank.host})" if rank is not None and rank.host else ""
         return Finding(
             COLLECTIVE_TIMEOUT.slug, severity, subject, message + tail, (comm.at("*"),), confidence,
             "All other ranks wait." if still else None,
             (
                 Step("Ask again, ten seconds later: do the counts grow", _ASK),
-                Step(f"Where does the code of the rank that is behind stand{on}", f"py-spy dump --pid {pid}"),
+                of_process(rank.pid if rank is not None else None, "the rank that is behind", rank.host if rank is not None else None),
                 Step(f"Check its host{on}", "gpudoctor check"),
             ),
         )  # fmt: skip

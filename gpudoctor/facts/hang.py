@@ -197,6 +197,33 @@ class FlightRecorder(Fact):
         return cls(tuple(d for part in parts for d in part.dumps))
 
 
+class LogEnd(Entry):
+    """The last lines of one log, each with its number, whoever wrote them."""
+
+    source: str
+    lines: tuple[tuple[int, str], ...]
+
+    def last_of(self, marks: tuple[str, ...], alone: bool) -> tuple[tuple[int, str], ...]:
+        """The lines that hold one of these marks, the latest first; alone: all of them are one rank's."""
+        return tuple(told for told in reversed(self.lines) if told[1].strip() and (alone or any(m in told[1] for m in marks)))
+
+
+class LogEnds(Fact):
+    """Of each log of a job."""
+
+    on_request: ClassVar[bool] = True
+    label: ClassVar[str] = "the ends of the job's logs"
+
+    ends: tuple[LogEnd, ...] = ()
+
+    @classmethod
+    def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> LogEnds:
+        return cls(tuple(e for part in parts for e in part.ends))
+
+    def of(self, source: str) -> LogEnd | None:
+        return next((e for e in self.ends if e.source == source), None)
+
+
 class RasRank(Record):
     """One rank that RAS's answer singles out."""
 

@@ -77,6 +77,8 @@ class Recogniser(Passing):
         self._line_ends = 0  # in the last chunk
         self._ready: tuple[bytes, Sifted | None] = (b"", None)  # the chunk that comes next, where somebody sifted it
         self._passed = 0  # line ends in all chunks
+        self._tail: deque[bytes] = deque(maxlen=2)  # the last chunks
+        self._of_a_job = False
 
     def marks(self, chunk: bytes) -> Iterable[int]:
         """Places in a chunk of whole lines where something known may begin. NCCL's own lines are read in passing."""
@@ -89,6 +91,7 @@ class Recogniser(Passing):
             self._of_nccl().take(sifted, chunk, self._passed)
         self._line_ends = sifted.line_ends
         self._passed += sifted.line_ends
+        self._tail.append(chunk)
         return sifted.places
 
     def ahead(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -196,6 +199,7 @@ class Recogniser(Passing):
         if found.belongs is None:
             key = (found.format.kind, None if found.format.kind in _JOB_WIDE else host)
             begun = self._scattered.setdefault(key, Block(found, host, None))
+            self._of_a_job |= found.format.kind == "torch-watchdog"
             if found.format.kind == "nccl-text" and dressed != worn:
                 line = line._replace(text=dressed[: len(dressed) - len(worn)] + text)  # `[rank3]: `: whose words they are
             if found.format.kind == "launch" and whole.endswith("\\") and not line.text.endswith("\\"):
@@ -287,6 +291,15 @@ class Recogniser(Passing):
         self._scattered.clear()
         if self._nccl is not None:
             yield Section(kind="nccl-log", source=self.source, lines=(), host=None, read=self._nccl.log)
+
+    def ending(self, most: int) -> Section | None:
+        """The last bytes of a job's log, once it was read; None of any other text."""
+        if self._nccl is None and not self._of_a_job:
+            return None
+        text = b"".join(self._tail)
+        if self._before and self._before[-1].cut:
+            text += self._before[-1].text.encode("utf-8", "replace")
+        return Section(kind="log-end", source=self.source, lines=(), content=text[-most:], read=self._passed)
 
     def _starting(self, text: str) -> Compiled | None:
         if text is not self._asked:

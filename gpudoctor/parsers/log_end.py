@@ -1,0 +1,25 @@
+"""The last lines of a job's log, as they stand: where a rank stopped is often all that is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudoctor.facts.base import Fact, Loss
+from gpudoctor.facts.hang import LogEnd, LogEnds
+from gpudoctor.read.section import Section
+from gpudoctor.read.text import lines_of
+
+_SHOWN = 240  # characters of a line
+
+
+def parse(section: Section) -> Iterator[Fact | Loss]:
+    """`read` holds how many line ends the whole log has; the content begins anywhere in a line, which is dropped."""
+    ends = section.read
+    if not isinstance(ends, int):
+        return
+    begun = ends - section.content.count(b"\n")
+    lines = tuple((line.number + begun, line.text[:_SHOWN]) for line in lines_of((section.content,)))
+    if begun:
+        lines = lines[1:]
+    if lines:
+        yield LogEnds((LogEnd(source=section.source, lines=lines),))

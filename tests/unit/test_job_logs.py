@@ -1,0 +1,128 @@
+"""What a report says of a dead or late rank whose log is in the input: where it ends, and what stands there."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpudoctor.discover import load
+from gpudoctor.ingest import take
+from gpudoctor.judge import judge
+from gpudoctor.model import Diagnosis, Report
+from gpudoctor.read.source import open_all
+from tests.support import FIXTURES, ROOT
+
+KILLED = (FIXTURES / "outputs" / "job-log" / "killed-over-sockets.log").read_text().splitlines(keepends=True)
+TIMED_OUT = ROOT / "fixtures" / "outputs" / "torch-watchdog"
+
+
+def judged(*paths: Path) -> Report:
+    return judge(take((), open_all([str(p) for p in paths])), load(), {"kind": "recorded", "paths": [str(p) for p in paths]})
+
+
+def first(*paths: Path) -> Diagnosis:
+    return judged(*paths).diagnoses[0]
+
+
+def of_rank(rank: int) -> str:
+    """One rank's own file: its lines without torchrun's mark."""
+    mark = f"[rank{rank}]:"
+    return "".join(line.removeprefix(mark) for line in KILLED if line.startswith(mark))
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> tuple[Path, Path]:
+    for rank in (0, 1):
+        (tmp_path / f"r{rank}.log").write_text(of_rank(rank))
+    return tmp_path / "r0.log", tmp_path / "r1.log"
+
+
+def test_the_dead_ranks_log_in_one_file_with_the_others(tmp_path: Path) -> None:
+    job = tmp_path / "job.log"
+    job.write_text("".join(KILLED))
+    finding = first(job).finding
+    assert (finding.slug, finding.subject) == ("peer-died", "rank:1")
+    assert f"{job}:{len(KILLED)} `[rank1]:vm:" in finding.message and "it just stops" in finding.message and "look at its log" not in finding.message
+    assert (str(job), f"line {len(KILLED)}") in {(e.source, e.where) for e in finding.evidence}
+
+
+def test_its_own_file_ends_with_a_line_of_the_program(logs: tuple[Path, Path]) -> None:
+    logs[1].write_text(logs[1].read_text() + "epoch 3 begins\n")
+    said = first(*logs).finding.message
+    assert f"{logs[1]}:{len(of_rank(1).splitlines()) + 1} `epoch 3 begins`" in said and "it just stops" in said
+
+
+def test_an_error_above_the_end_is_what_is_shown(logs: tuple[Path, Path]) -> None:
+    trace = "Traceback (most recent call last):\n  File \"train.py\", line 7, in <module>\nValueError: too many values\n"
+    logs[1].write_text(logs[1].read_text() + trace + "cleaning up\n")
+    finding = first(*logs).finding
+    assert "`ValueError: too many values`" in finding.message and "just stops" not in finding.message
+    assert "Mend the error" in finding.remediation[0].step
+
+
+def test_a_rank_that_left_in_order(logs: tuple[Path, Path]) -> None:
+    left = "vm:3593:3593 [1] NCCL INFO comm 0xe2f0020 rank 1 nranks 2 cudaDev 1 busId 70 - Destroy COMPLETE\n"
+    logs[1].write_text(logs[1].read_text() + left)
+    finding = first(*logs).finding
+    assert "ends in order" in finding.message and not any("dmesg" in (s.command or "") for s in finding.remediation)
+
+
+def test_a_log_that_is_not_there_is_asked_for(logs: tuple[Path, Path]) -> None:
+    finding = first(logs[0]).finding
+    assert finding.subject == "rank:1" and "look at its log" in finding.message and "just stops" not in finding.message
+
+
+def test_lines_keep_their_numbers_where_only_the_end_of_a_log_is_kept(tmp_path: Path) -> None:
+    job = tmp_path / "job.log"
+    noise = "".join(f"step {n} of many, loss 0.12345\n" for n in range(40_000))
+    job.write_text(noise + "".join(KILLED))
+    assert f"{job}:{40_000 + len(KILLED)} `[rank1]:vm:" in first(job).finding.message
+
+
+def test_an_end_too_far_above_is_not_guessed(tmp_path: Path) -> None:
+    job = tmp_path / "job.log"
+    job.write_text("".join(KILLED) + "".join(f"step {n} of many, loss 0.12345\n" for n in range(40_000)))
+    said = first(job).finding.message
+    assert "look at its log" in said and "just stops" not in said
+
+
+def test_a_command_for_the_stack_names_no_process_of_a_run_that_is_over(tmp_path: Path) -> None:
+    late = (
+        "[rank0]:[E1129 18:35:17.74 ProcessGroupNCCL.cpp:689] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, "
+        "OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=15000) ran for 15057 milliseconds before timing out.\n"
+        "[rank1]:[E1129 18:35:22.11 ProcessGroupNCCL.cpp:1914] [PG ID 0 PG GUID 0(default_pg) Rank 1] Received a dump signal due to a collective timeout from "
+        " rank 0 and we will try our best to dump the debug info. Last enqueued NCCL work: 1, last completed NCCL work: 1.\n"
+    )
+    job = tmp_path / "job.log"
+    job.write_text("".join(KILLED[:40]) + of_rank(1) + "loading shard 7\n" + late)
+    finding = first(job).finding
+    commands = " ".join(s.command or "" for s in finding.remediation)
+    assert finding.subject == "rank:1" and "RANK=1" in commands and "3593" not in commands
+    assert "Its last line before the time-out is" in finding.message and "just stops" not in finding.message
+
+
+def test_the_command_finds_the_process_by_its_rank() -> None:
+    """As printed, but for what it does with the number."""
+    from gpudoctor.checkers.job_stacks import of_process, of_rank
+
+    child = subprocess.Popen(["sleep", "30"], env={"RANK": "900713", "PATH": "/usr/bin:/bin"})
+    try:
+        for step in (of_rank(900713, False), of_process(child.pid, "rank 0", None)):
+            command = (step.command or "").replace("sudo py-spy dump --pid", "echo")
+            assert subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=20).stdout.split() == [str(child.pid)]
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_ranks_that_python_started_are_found_by_their_gpu() -> None:
+    from gpudoctor.checkers.job_stacks import of_rank
+    from gpudoctor.facts.hang import Frame
+    from gpudoctor.facts.nccl import NcclRank
+
+    seat = NcclRank(rank=1, nranks=2, bus_id="70")
+    spawned = of_rank(1, True, "vm", seat, (Frame("_wrap", "/venv/torch/multiprocessing/spawn.py", 87),))
+    assert "nvidia-smi -i 0000:00:07.0" in (spawned.command or "")
+    assert "RANK=1" in (of_rank(1, True, "vm", seat, (Frame("main", "/work/train.py", 8),)).command or "")
