@@ -13,41 +13,67 @@ import click
 from gpudoctor.cli.options import offered, text_or_json
 
 if TYPE_CHECKING:
+    from gpudoctor.discover import Plugins
     from gpudoctor.model import Cause
     from gpudoctor.nccl_messages import Family
 
 
 @click.command("explain")
-@click.argument("name", metavar="CODE-or-SLUG-or-MESSAGE", shell_complete=offered("causes"))
+@click.argument("names", metavar="CODE-or-SLUG-or-MESSAGE…", nargs=-1, required=True, shell_complete=offered("causes"))
 @text_or_json
-def command(name: str, format_: str) -> None:
-    """Explain one cause, or one of NCCL's messages.
+def command(names: tuple[str, ...], format_: str) -> None:
+    """Explain causes, or NCCL's messages; each by its own words.
 
     Of a cause: what it means, what shows it, the limits applied and their source, and the remedy. A message may be pasted
     with or without its prefix: `gpudoctor explain "Duplicate GPU detected"`. An error of the driver goes by its number:
-    `gpudoctor explain "Xid 79"`.
+    `gpudoctor explain "Xid 79"`. Of several names those that are known are explained, and the status is 2 if one is not.
     """
     from gpudoctor.discover import load
     from gpudoctor.policy.cause import with_policy
-    from gpudoctor.report import catalogue
 
     plugins = with_policy(load())
-    wanted = name.strip().lower()
+    wanted = _apart(names, frozenset(n for c in plugins.causes for n in (c.slug, c.code.lower())))
+    entries = [(name, _entry(plugins, name)) for name in wanted]
+    known = [entry for _, entry in entries if entry is not None]
+    if format_ == "json" and known:
+        _write_json([said for said, _ in known] if len(wanted) > 1 else known[0][0])
+    elif known:
+        sys.stdout.write("\n".join(text for _, text in known))
+    unknown = [_unknown(name, [c.slug for c in plugins.causes]) for name, entry in entries if entry is None]
+    if unknown:
+        sys.stdout.flush()
+        raise click.UsageError("\n       ".join(unknown))
+
+
+def _apart(names: tuple[str, ...], known: frozenset[str]) -> list[str]:
+    """What the words mean: names, each by itself, `Xid 79`, or one message that was not put in quotes."""
+    words = [name.strip() for name in names]
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1].lower() in ("xid", "sxid") and word.isdecimal():
+            joined[-1] += f" {word}"
+        else:
+            joined.append(word)
+    if len(joined) > 1 and not any(w.lower() in known for w in joined) and _message(" ".join(words)) is not None:
+        return [" ".join(words)]
+    return list(dict.fromkeys(joined))
+
+
+def _entry(plugins: Plugins, name: str) -> tuple[Mapping[str, object], str] | None:
+    """For JSON and for a reader; None: nothing of this name is known."""
+    from gpudoctor.report import catalogue
+
+    wanted = name.lower()
     number = re.fullmatch(r"(s?xid)[ :#-]{0,2}(\d{1,6})", wanted)
     wanted = "xid" if number is not None else wanted
     cause = next((c for c in plugins.causes if wanted in (c.slug, c.code.lower())), None)
-    if cause is None:
-        message = _message(name)
-        if message is not None:
-            _write_message(message, next((c for c in plugins.causes if c.slug == message.slug), None), format_)
-            return
-        raise click.UsageError(_unknown(name.strip(), [c.slug for c in plugins.causes]))
-    if format_ == "json":
-        _write_json(catalogue.cause_json(plugins, cause))
-    else:
-        if number is not None:
-            sys.stdout.write(_one_number(number[1], int(number[2])))
-        sys.stdout.write(catalogue.entry(plugins, cause))
+    if cause is not None:
+        above = _one_number(number[1], int(number[2])) if number is not None else ""
+        return catalogue.cause_json(plugins, cause), above + catalogue.entry(plugins, cause)
+    message = _message(name)
+    if message is None:
+        return None
+    return _message_entry(message, next((c for c in plugins.causes if c.slug == message.slug), None))
 
 
 def _unknown(name: str, slugs: list[str]) -> str:
@@ -63,11 +89,11 @@ def _unknown(name: str, slugs: list[str]) -> str:
     return head + (f"; did you mean {' or '.join(near)}?" if near else "; see `gpudoctor checks`")
 
 
-def _write_json(entry: Mapping[str, object]) -> None:
-    """The entry's own keys stand beside the envelope too, where they were before there was one."""
+def _write_json(entry: Mapping[str, object] | list[Mapping[str, object]]) -> None:
+    """The keys of a single entry stand beside the envelope too, where they were before there was one."""
     from gpudoctor.report.jsonout import of_no_host
 
-    sys.stdout.write(json.dumps({**of_no_host(0), **entry, "explain": entry}, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps({**of_no_host(0), **(entry if isinstance(entry, Mapping) else {}), "explain": entry}, ensure_ascii=False) + "\n")
 
 
 def _one_number(kind: str, code: int) -> str:
@@ -93,20 +119,17 @@ def _message(text: str) -> Family | None:
     return found[0] if found is not None else None
 
 
-def _write_message(family: Family, cause: Cause | None, format_: str) -> None:
+def _message_entry(family: Family, cause: Cause | None) -> tuple[Mapping[str, object], str]:
     from gpudoctor.report.layout import Style, hanging
 
-    if format_ == "json":
-        entry = {
-            "message": family.id,
-            "slug": family.slug,
-            "versions": family.versions,
-            "meaning": family.meaning,
-            "remedy": family.remedy,
-            "pattern": family.pattern,
-        }
-        _write_json(entry)
-        return
+    entry = {
+        "message": family.id,
+        "slug": family.slug,
+        "versions": family.versions,
+        "meaning": family.meaning,
+        "remedy": family.remedy,
+        "pattern": family.pattern,
+    }
     lines = [f"NCCL message: {family.id}", ""]
     what = (
         "harmless: nothing is said of it"
@@ -124,4 +147,4 @@ def _write_message(family: Family, cause: Cause | None, format_: str) -> None:
     ):
         if words:
             lines += hanging(f"{label:<10}", " " * 10, words, Style())
-    sys.stdout.write("\n".join(lines) + "\n")
+    return entry, "\n".join(lines) + "\n"
