@@ -19,7 +19,8 @@ from gpudoctor.record import KeyedRecord
 
 if TYPE_CHECKING:
     from gpudoctor.collect.capture import Snapshot
-    from gpudoctor.read.source import Source
+    from gpudoctor.read.same import Seen
+    from gpudoctor.read.source import Document, Folder, Source
     from gpudoctor.read.team import Team
 
 
@@ -31,6 +32,7 @@ class Intake(KeyedRecord):
     unknown: tuple[str, ...]
     recognised: int  # sections that yielded facts
     captured_at: str | None = None  # of the first snapshot that says
+    copies: tuple[tuple[str, str], ...] = ()  # given again under a name of its own -> under which name it was read
 
 
 _END, _LEAST_END, _ENDS = 1 << 17, 1 << 12, 1 << 24  # bytes of a log's end that are kept: of one, of one of very many, of all
@@ -52,6 +54,9 @@ class _Pile:
         self.recognised = 0
         self.captured_at: str | None = None
         self.room = _ENDS
+        self.seen: Seen | None = None
+        self.folders: list[Folder] = []
+        self.copies: list[tuple[str, str]] = []
         self.team: Team | None = None  # helps with long texts, whichever they are
         self._machines: dict[str | None, dict[str | None, Machine]] = {}  # by host: itself, and others under its name
 
@@ -77,6 +82,21 @@ class _Pile:
         if into:
             self.by_host.setdefault(self._whose(section, into) if document else section.host, []).extend(into)
         return found
+
+    def state(self) -> tuple[dict[str | None, int], int, int]:
+        """What `back` goes back to."""
+        return {host: len(parts) for host, parts in self.by_host.items()}, self.recognised, len(self.missing)
+
+    def back(self, state: tuple[dict[str | None, int], int, int]) -> None:
+        """Without what came in since."""
+        counts, self.recognised, lost = state
+        self.by_host = {host: parts[: counts[host]] for host, parts in self.by_host.items() if host in counts}
+        del self.missing[lost:]
+
+    def processes_since(self, state: tuple[dict[str | None, int], int, int]) -> bool:
+        """Did a process of a job write into what came in since?"""
+        new = (part for host, parts in self.by_host.items() for part in parts[state[0].get(host, 0) :])
+        return any(proc.pid is not None for part in new if isinstance(part, Nccl) for proc in part.procs)
 
     def _whose(self, section: Section, parts: list[Fact | Loss]) -> str | None:
         """The first machine under the section's host that these facts may be of."""
@@ -132,14 +152,40 @@ def _take_source(pile: _Pile, source: Source) -> None:
     if isinstance(source, Folder):
         from gpudoctor.collect.snapshot import load
 
-        _take_snapshot(pile, load(source))
+        first = next((f.name for f in pile.folders if set(f.names) == set(source.names) and all(f.read(n) == source.read(n) for n in f.names)), None)
+        if first is None:
+            pile.folders.append(source)
+            _take_snapshot(pile, load(source))
+        else:
+            pile.copies.append((source.name, first))
         return
+    if pile.seen is None:
+        from gpudoctor.read.same import Seen
+
+        pile.seen = Seen()
+    first = pile.seen.file(source)
+    if first is not None:
+        pile.copies.append((source.name, first))
+        return
+    before = pile.state()
+    size, kinds = _take_document(pile, source)
+    # The service is asked twice to see whether anything moves: two answers that are equal are two answers.
+    first = pile.seen.content(source, size) if "ras" not in kinds or pile.processes_since(before) else None
+    if first is not None:
+        pile.back(before)
+        pile.copies.append((source.name, first))
+    elif not kinds:
+        pile.unknown.append(source.name)
+
+
+def _take_document(pile: _Pile, source: Document) -> tuple[int, set[str]]:
+    """Its size, -1 where it could not be read to its end; and what was found in it."""
     from gpudoctor.read.recognise import Recogniser
     from gpudoctor.read.team import Team
     from gpudoctor.read.whole import whole
 
     pile.team = pile.team or Team()
-    found = False
+    kinds: set[str] = set()
     size = 0
 
     def counted(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -152,12 +198,13 @@ def _take_source(pile: _Pile, source: Source) -> None:
         section, chunks = whole(source.name, counted(source.chunks()))
         if isinstance(section, Loss):
             pile.missing.append(Missing(section.fact, section.reason))
-            return
-        if section is not None:
-            found = pile.add(section, document=True)
+            return size, {"too large"}
+        if section is not None and pile.add(section, document=True):
+            kinds.add(section.kind)
         recogniser = Recogniser(source.name, team=pile.team)
         for section in recogniser.run(chunks):
-            found |= pile.add(section, document=True)
+            if pile.add(section, document=True):
+                kinds.add(section.kind)
         ending = recogniser.ending(max(_LEAST_END, min(_END, pile.room)))
         if ending is not None:
             pile.room -= len(ending.content)
@@ -165,10 +212,9 @@ def _take_source(pile: _Pile, source: Source) -> None:
     except OSError as error:
         pile.missing.append(Missing(source.name, f"could not be read to its end: {error.strerror or error}"))
         size = -1  # said already
-    if not found:
-        pile.unknown.append(source.name)
     if size == 0:
         pile.missing.append(Missing(source.name, "it is empty: the command that should fill it printed nothing, or failed"))
+    return size, kinds
 
 
 def _joined(pile: _Pile) -> Intake:
@@ -207,6 +253,7 @@ def _joined(pile: _Pile) -> Intake:
         unknown=tuple(pile.unknown),
         recognised=pile.recognised,
         captured_at=pile.captured_at,
+        copies=tuple(pile.copies),
     )
 
 

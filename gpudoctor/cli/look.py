@@ -82,6 +82,10 @@ def look(paths: tuple[str, ...], live: bool, job: bool, timeout: float, ras: str
         if ras is not None:
             sources = chain(sources, _ask_ras(ras, started + timeout - time.monotonic(), unanswered))
         intake = take(snapshots, clock.watch(sources))
+        if intake.copies:
+            from gpudoctor.read.same import told
+
+            notes.append(told([*intake.copies]))
         if ras is not None and not unanswered:
             unanswered += _unread_ras(ras, intake)
     except Unreadable as error:

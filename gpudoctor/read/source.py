@@ -35,6 +35,8 @@ class Document(KeyedRecord):
 
     name: str
     chunks: Callable[[], Iterator[bytes]]
+    again: bool = False  # may it be opened more than once? What comes through a pipe may not
+    file: tuple[int, int] | None = None  # of a plain file: device and inode
 
 
 class Folder(KeyedRecord):
@@ -67,24 +69,26 @@ def open_path(path: str) -> Iterator[Source]:
     try:
         with open(path, "rb") as stream:
             head = stream.read(512)
+            status = os.fstat(stream.fileno())
     except OSError as error:
         raise Unreadable(f"{path}: {error.strerror or error}") from error
+    file = (status.st_dev, status.st_ino)
     if head[:2] == b"\x1f\x8b":
         if _is_tar(path):
             yield from _archive(path)
             return
-        yield Document(name=path, chunks=lambda: _gzip(path))
+        yield Document(name=path, chunks=lambda: _gzip(path), again=True, file=file)
     elif head[257:262] == b"ustar":
         yield from _archive(path)
     elif head[:4] == b"\x28\xb5\x2f\xfd":
         from gpudoctor.read import zstd
 
         if zstd.readable():
-            yield Document(name=path, chunks=lambda: zstd.chunks(path, MAX_UNPACKED))
+            yield Document(name=path, chunks=lambda: zstd.chunks(path, MAX_UNPACKED), again=True, file=file)
         else:
             yield Loss(path, "compressed with zstd, which nothing here can unpack: install zstd or the Python package zstandard")
     else:
-        yield Document(name=path, chunks=lambda: _file(path))
+        yield Document(name=path, chunks=lambda: _file(path), again=True, file=file)
 
 
 def _standard_input() -> Iterator[bytes]:
@@ -226,7 +230,7 @@ def _archive(path: str) -> Iterator[Source]:
             continue
         yield Folder(name=os.path.join(path, _shown(base)) if base else path, names=tuple(sorted(inside)), read=inside.get)
     for name in sorted(held):
-        yield Document(name=f"{path}/{_shown(name)}", chunks=_constant(held[name]))
+        yield Document(name=f"{path}/{_shown(name)}", chunks=_constant(held[name]), again=True)
 
 
 def _refused(member: TarInfo, name: str, held: Mapping[str, bytes]) -> str | None:
