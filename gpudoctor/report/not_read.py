@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpudoctor.model import NO_GPU, NOTHING_KNOWN, SKIPPED, Missing, Report
+from gpudoctor.model import BROKEN, NO_GPU, NOTHING_KNOWN, SKIPPED, Missing, Report
 from gpudoctor.report.layout import Style, hanging
 
 MAX_HINTS = 6
@@ -31,11 +31,29 @@ def not_read(report: Report, style: Style, verbose: int) -> list[str]:
     if any(m.fact == NO_GPU for m in report.missing) and not verbose:
         return lines  # nothing that could be asked for is to be had here
     excerpt = all(s.recorded for s in report.hosts)  # type: ignore[attr-defined]
+    lines += unmade(report, style, excerpt, verbose)
     if not excerpt or verbose:
         for reason, names in by_reason(absent):
             lines += hanging("Not looked at: ", "  ", f"{', '.join(names)} ({reason})", style)
         lines += _skipped(report, style, verbose)
     return lines + _request(absent, excerpt, style, verbose)
+
+
+def unmade(report: Report, style: Style, excerpt: bool, verbose: int) -> list[str]:
+    """Why fewer checks were made than there are, in one line: what the verdict line's "12 of 49" leaves open."""
+    left = [r for r in report.results if r.offered and r.status in (SKIPPED, BROKEN)]
+    lacking = sum(r.status == SKIPPED and (r.reason or "").startswith("needs ") for r in left)
+    idle = sum(r.status == SKIPPED and (r.reason or "nothing to judge") == "nothing to judge" for r in left)
+    broken = sum(r.status == BROKEN for r in left)
+    doubtful = len(left) - lacking - idle - broken
+    words = [
+        f"{lacking} need{'s' if lacking == 1 else ''} outputs not {'given' if excerpt else 'read'}" if lacking else "",
+        f"{idle} {'has' if idle == 1 else 'have'} nothing to judge here" if idle else "",
+        f"{doubtful} could not tell" if doubtful else "",
+        f"{broken} broke" if broken else "",
+    ]
+    said = ", ".join(w for w in words if w)
+    return hanging("Checks not made: ", "  ", said + (" (-vv names them)" if verbose < 2 else ""), style) if said else []
 
 
 def requests(missing: list[Missing]) -> list[str]:
