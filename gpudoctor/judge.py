@@ -9,7 +9,7 @@ from gpudoctor.discover import Plugins
 from gpudoctor.engine import run
 from gpudoctor.facts.base import Fact
 from gpudoctor.facts.gpu import Gpus
-from gpudoctor.facts.hang import Watchdog
+from gpudoctor.facts.hang import FlightRecorder, Watchdog
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.outcomes import Outcomes, ToolTests
 from gpudoctor.facts.pci import PciTree
@@ -17,7 +17,18 @@ from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import NvLinks, Pairs
 from gpudoctor.ingest import Intake
-from gpudoctor.model import BROKEN, NO_GPU, NOTHING_KNOWN, SKIPPED, CheckResult, Finding, Missing, Report, severity_rank
+from gpudoctor.model import (
+    BROKEN,
+    NO_GPU,
+    NOTHING_KNOWN,
+    SKIPPED,
+    UNBUILT,
+    CheckResult,
+    Finding,
+    Missing,
+    Report,
+    severity_rank,
+)
 from gpudoctor.parts import find
 
 HUNG = ("timeout", "stuck")
@@ -53,6 +64,7 @@ def judge(
     diagnoses = diagnose(findings, _gpus_of(intake.stores, findings))
     unsettled = [*unanswered, *_unsettled(intake, results, timed_out)]
     beside: tuple[Missing, ...] = ()
+    asked_for: list[Missing] = []
     if plugins.checkers and any(ToolTests in store for store in intake.stores):
         from gpudoctor.correlate.tools import unexplained
 
@@ -63,6 +75,10 @@ def judge(
         from gpudoctor.correlate.ends import unexplained as ended
 
         unsettled.extend(ended(intake.stores, findings))
+    if plugins.checkers and any(Watchdog in store or Nccl in store or FlightRecorder in store for store in intake.stores):
+        from gpudoctor.correlate.asks import asked
+
+        asked_for.extend(asked(intake.stores, findings, any(m.fact == UNBUILT for m in unsettled)))
     if unchecked:
         unsettled.append(
             Missing("every check", "no checker is installed: gpudoctor finds them as entry points", "pip install gpudoctor", True)
@@ -77,7 +93,7 @@ def judge(
         hosts=intake.stores,
         results=results,
         diagnoses=diagnoses,
-        missing=tuple(dict.fromkeys((*unsettled, *beside, *intake.missing, *_absent(intake.stores, plugins)))),
+        missing=tuple(dict.fromkeys((*unsettled, *beside, *intake.missing, *asked_for, *_absent(intake.stores, plugins)))),
         verdict=verdict,
         exit_code={"fail": 1, "unknown": 3, "pass": 0}[verdict],
         seconds=seconds,

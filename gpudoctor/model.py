@@ -124,6 +124,7 @@ class Diagnosis(Record):
 
 
 NOTHING_KNOWN = "a known output"  # the fact that is missing when no source was recognised at all
+UNBUILT = "whether the communicator came about"  # of a log that ends while ranks still wait for others
 NO_GPU = "an NVIDIA GPU"  # a live look at a host that has none
 
 
@@ -135,6 +136,7 @@ class Missing(Record):
     hint: str | None = None  # a command that would give it
     # A source without which a live check cannot be called healthy (contract: exit status 3).
     needed: bool = False
+    pressing: bool = False  # to be asked for before all others: `hint` is what to give, in words or as a command
 
 
 class Report(Record):

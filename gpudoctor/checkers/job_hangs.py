@@ -202,8 +202,8 @@ def _steps(hang: Hang, rank: int | None, known: Known, stop: Stop | None) -> tup
     if not known.dumps:
         steps.append(
             Step(
-                "Record every rank's calls (torch before 2.7: TORCH_NCCL_TRACE_BUFFER_SIZE), then give all dumps to gpudoctor check --from",
-                "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_NCCL_DESYNC_DEBUG=1 NCCL_DEBUG=INFO",
+                "Record every rank's calls (torch 2.9 and later say TORCH_FR_BUFFER_SIZE, and take both names), then give all dumps to gpudoctor check --from",
+                "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_NCCL_DESYNC_DEBUG=1 NCCL_DEBUG=INFO",
                 "reversible",
             )
         )

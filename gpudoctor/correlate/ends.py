@@ -8,7 +8,7 @@ from gpudoctor import cpulist
 from gpudoctor.facts.hang import TERMINATE, Watchdog
 from gpudoctor.facts.nccl import Nccl, NcclComm
 from gpudoctor.facts.store import FactStore
-from gpudoctor.model import ERROR, WARNING, Finding, Missing
+from gpudoctor.model import ERROR, UNBUILT, WARNING, Finding, Missing
 
 _MOST = 100_000  # ranks
 
@@ -25,7 +25,7 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
             absent = _waiting(comm)
             if absent:
                 yield Missing(
-                    "whether the communicator came about",
+                    UNBUILT,
                     f"{len(comm.ranks)} of its {comm.nranks} ranks began ({comm.source}) and the log ends there; "
                     f"rank{'s' if len(absent) > 1 else ''} {cpulist.render(absent)} never appear{'s' if len(absent) == 1 else ''} in it: "
                     "if the job hangs, look there first (is the process alive, and what did it print?)",

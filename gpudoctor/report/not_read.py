@@ -13,6 +13,8 @@ KNOWN = (
 # Outputs by how much they tell.
 _TELLING = ("nvidia-smi -q", "nvidia-smi topo", "nvidia-smi nvlink", "sudo lspci", "sudo dmesg", "env ", "cat /etc/nccl", "numactl", "df ")
 
+_OF_A_JOB = ("sudo dmesg",)
+
 
 def not_read(report: Report, style: Style, verbose: int) -> list[str]:
     """What could not be looked at, and the request to paste. Of an excerpt nearly all is absent: that is said in short."""
@@ -57,10 +59,14 @@ def unmade(report: Report, style: Style, excerpt: bool, verbose: int) -> list[st
 
 
 def requests(missing: list[Missing]) -> list[str]:
-    """Commands whose output would settle what is open, the most telling first."""
-    hints = list(dict.fromkeys(part.strip() for m in missing if m.hint for part in m.hint.split(";")))
-    hints.sort(key=lambda h: next((i for i, start in enumerate(_TELLING) if h.startswith(start)), len(_TELLING)))
-    return hints
+    """Commands whose output would settle what is open, the most telling first; of a job that hangs or lost a rank, what
+    only the job can tell, then why the system may have ended it."""
+    pressing = [m.hint for m in missing if m.pressing and m.hint is not None]
+    hints = list(dict.fromkeys(part.strip() for m in missing if m.hint and not m.pressing for part in m.hint.split(";")))
+    hints = [h for h in hints if not any(p.startswith(f"{h} ") for p in pressing)]
+    telling = (_OF_A_JOB if pressing else ()) + _TELLING
+    hints.sort(key=lambda h: next((i for i, start in enumerate(telling) if h.startswith(start)), len(telling)))
+    return [*dict.fromkeys(pressing), *hints]
 
 
 def _request(absent: list[Missing], excerpt: bool, style: Style, verbose: int) -> list[str]:
@@ -72,7 +78,9 @@ def _request(absent: list[Missing], excerpt: bool, style: Style, verbose: int) -
     hung = any("nvidia-smi" in (m.hint or "") and "no answer in " in m.reason for m in absent)  # to run it again now would hang the reader's terminal too
     once = "Once the driver answers again, these would settle what is open:" if hung else "These would settle what is open:"
     lines = ["To settle what is open, these outputs would help:" if excerpt else once]
-    lines += [f"  {style.plain(h)}" for h in hints[:limit]]
+    prose = {m.hint for m in absent if m.pressing}
+    for hint in hints[:limit]:
+        lines += hanging("  ", "    ", hint, style) if hint in prose else [f"  {style.plain(hint)}"]
     if len(hints) > limit:
         lines.append(f"  and {len(hints) - limit} more (-v)")
     if excerpt:
