@@ -74,11 +74,13 @@ def judge(
     if plugins.checkers and not select and not ignore and any(Watchdog in store or Nccl in store for store in intake.stores):
         from gpudoctor.correlate.ends import unexplained as ended
 
-        unsettled.extend(ended(intake.stores, findings))
+        told = tuple(ended(intake.stores, findings))
+        unsettled.extend(m for m in told if m.needed)
+        beside += tuple(m for m in told if not m.needed)
     if plugins.checkers and any(Watchdog in store or Nccl in store or FlightRecorder in store for store in intake.stores):
         from gpudoctor.correlate.asks import asked
 
-        asked_for.extend(asked(intake.stores, findings, any(m.fact == UNBUILT for m in unsettled)))
+        asked_for.extend(asked(intake.stores, findings, any(m.fact == UNBUILT for m in (*unsettled, *beside))))
     if unchecked:
         unsettled.append(
             Missing("every check", "no checker is installed: gpudoctor finds them as entry points", "pip install gpudoctor", True)

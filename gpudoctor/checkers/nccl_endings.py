@@ -9,7 +9,6 @@ from gpudoctor.checkers.fabric import FABRIC
 from gpudoctor.checkers.job_logs import after, stop_of
 from gpudoctor.checkers.memlock import MEMLOCK
 from gpudoctor.checkers.nccl_causes import CUDA_ERROR, DUPLICATE_GPU, NETWORK_ERROR, NO_INTERFACE, PEER_DIED
-from gpudoctor.checkers.nccl_env import NCCL_ENV
 from gpudoctor.checkers.nccl_view import sentence, who
 from gpudoctor.checkers.nvlink_errors import ERRORS as NVLINK_ERRORS
 from gpudoctor.checkers.p2p import UNSUPPORTED
@@ -19,7 +18,7 @@ from gpudoctor.facts.hang import LogEnds, Watchdog
 from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage, NcclProc, NcclRank, bdf_of
 from gpudoctor.facts.nccl_join import root
 from gpudoctor.facts.store import FactView
-from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, Evidence, Finding, Step
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, Evidence, Finding, Step
 from gpudoctor.nccl_messages import ECHO, HARMLESS, PEER, family
 
 _MOST_RANKS = 1 << 17  # a larger number is a mangled line
@@ -45,6 +44,7 @@ _LESS_SURE = {
     "mpi-abort": LIKELY,
     "shm-cuda": LIKELY,
     "truncated": LIKELY,
+    "may-hang": POSSIBLE,
 }
 # What a launcher sees of a process that the watchdog ended.
 _SEEN_OUTSIDE = frozenset(("ray-worker", "jax-barrier", "tf-collective", "mpi-abort"))
@@ -221,12 +221,12 @@ def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessa
         steps = (Step(known.remedy), *steps)
     return Finding(
         slug,
-        WARNING if slug == NCCL_ENV.slug else ERROR,
+        ERROR,
         subject,
         " ".join(words),
         tuple(dict.fromkeys(evidence)),
         _LESS_SURE.get(first.family, CERTAIN),
-        "the run ends" if slug != NCCL_ENV.slug else None,
+        "the run ends",
         steps,
         host=_host(first, job) if slug in _OF_A_HOST else None,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
-from gpudoctor.checkers.nccl_rules import RULES, Advice, Around
+from gpudoctor.checkers.nccl_rules import RULES, Advice, Around, on_one_host
 from gpudoctor.checkers.traffic import can_peer, pcie_peer
 from gpudoctor.facts.bandwidth import Bandwidth
 from gpudoctor.facts.gpu import Gpu, Gpus
@@ -41,7 +41,7 @@ NCCL_ENV = Cause(
     "GD602",
     "nccl-env",
     "An NCCL variable harms this host, or does nothing",
-    "warning; without harm here: note",
+    "warning; where a run ended by it: error; without harm here: note",
     "NCCL chooses transports, algorithms and channel counts from what it finds. A variable that was right on another "
     "host, an old "
     "version or for one experiment can shut out a network or a link here. NCCL ignores names and words it does not "
@@ -99,7 +99,7 @@ class NcclEnv(BaseChecker):
 
     def _by_meaning(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         here = facts.get(Settings) or Settings(())
-        around = Around(pairs=facts.get(Pairs), nics=facts.get(Nics), nvlink=_nvlink_seen(facts))
+        around = Around(pairs=facts.get(Pairs), nics=facts.get(Nics), nvlink=_nvlink_seen(facts), one_host=on_one_host(facts.get(Nccl)))
         said: set[tuple[str, str]] = set()
         for whose, settings in (("", here), *((f" in the environment of {_who(p)}", _of_job(p, here)) for p in facts.get(Jobs) or ())):
             off = switch(settings)

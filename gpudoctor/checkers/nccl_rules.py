@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from gpudoctor import shipped
+from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.system import Setting, Settings
 from gpudoctor.facts.topology import Nics, Pairs
 from gpudoctor.model import CERTAIN, LIKELY, NOTE, POSSIBLE, WARNING, Evidence
@@ -48,10 +49,16 @@ class Around(KeyedRecord):
     pairs: Pairs | None
     nics: Nics | None
     nvlink: bool
+    one_host: bool = False  # what NCCL says of the job: all its ranks run here
 
     @property
     def rdma(self) -> bool:
         return self.nics is not None and bool(self.nics.nics)
+
+
+def on_one_host(nccl: Nccl | None) -> bool:
+    """As far as NCCL counts the nodes, there is one in every communicator."""
+    return {c.nnodes for c in nccl or () if c.nnodes is not None} == {1}
 
 
 class Advice(KeyedRecord):
@@ -136,7 +143,9 @@ def hca_filter(settings: Settings, around: Around) -> Iterator[Advice]:
 
 
 def interface(settings: Settings, around: Around) -> Iterator[Advice]:
-    """Bootstrap bound to an interface that no other host can reach."""
+    """Bootstrap bound to an interface that no other host can reach. A job on one host needs no other."""
+    if around.one_host:
+        return
     for name in ("NCCL_SOCKET_IFNAME", "NCCL_OOB_NET_IFNAME"):
         setting = settings.get(name)
         if setting is None or setting.value.startswith("^"):

@@ -21,15 +21,19 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
     if any(f.severity in (ERROR, WARNING) for f in findings):
         return
     for store in stores:
-        for comm in store.get(Nccl) or ():
-            absent = _waiting(comm)
+        comms = store.get(Nccl) or ()
+        for comm in comms:
+            # A line that was cut shows its rank and not to which communicator it belongs.
+            absent = _waiting(comm) - {r.rank for c in comms if c.comm_id is None and c.nranks == comm.nranks for r in c.ranks if r.rank is not None}
             if absent:
+                # Of a job whose other ranks mostly write elsewhere, or were left out of a paste, little can be said.
+                begun = (comm.nranks or 0) - len(absent)
                 yield Missing(
                     UNBUILT,
-                    f"{len(comm.ranks)} of its {comm.nranks} ranks began ({comm.source}) and the log ends there; "
+                    f"{begun} of its {comm.nranks} ranks began ({comm.source}) and the log ends there; "
                     f"rank{'s' if len(absent) > 1 else ''} {cpulist.render(absent)} never appear{'s' if len(absent) == 1 else ''} in it: "
                     "if the job hangs, look there first (is the process alive, and what did it print?)",
-                    needed=True,
+                    needed=begun > len(absent),
                 )
                 return
         watchdog = store.get(Watchdog) if Nccl not in store else None

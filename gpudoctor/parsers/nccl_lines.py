@@ -16,7 +16,7 @@ from gpudoctor.parsers.nccl_complaints import INFO_TELLS, RESULT_TELLS, Complain
 from gpudoctor.parsers.nccl_figures import counts, figures
 from gpudoctor.parsers.nccl_pair import Connections, describe, named
 from gpudoctor.parsers.nccl_place import Place, evidence
-from gpudoctor.parsers.nccl_process import Seen, gdr, version_in
+from gpudoctor.parsers.nccl_process import Seen, gdr, of_torch, version_in
 from gpudoctor.parsers.nccl_state import Comm, Pairs, Proc
 from gpudoctor.read.nccl_cut import MARK, NAMING, NUMBERED
 from gpudoctor.read.nccl_silent import WARNS, W
@@ -24,7 +24,7 @@ from gpudoctor.read.nccl_silent import WARNS, W
 MAX_PROCS = 20_000
 
 _WHO = re.compile(rb"(?:^|[\s>:\]|)*`\"'])([A-Za-z0-9_][\w.-]*):(\d+)(?::(\d+))?(?: \[(-?\d+)\])? *$")
-_CUT_HOST = re.compile(rb"[^\s:]:$")  # what is left of a host's name that was cut or masked at its beginning
+_CUT_HOST = re.compile(rb"(?:^|[^:]):$")  # what is left of a host's name that was cut or masked at its beginning
 _ONLY_DEV = re.compile(rb"(?:^|\s)\[(-?\d+)\] *$")
 # The part of a WARN or ATTN prefix behind the device: `transport/net.cc:12 (netInit) `, a plug-in's `ofi_process_cq:12 `,
 # and the marks of a paste that makes NCCL's words bold.
@@ -37,6 +37,9 @@ _RESULT = re.compile(rb"(?:(?:misc/)?(?:group|enqueue)\.cc:\d+ -> [1-6](?: \[Asy
 _WRITER = re.compile(rb"[A-Za-z_][\w.-]*:\d+(?::\d+)? \[-?\d+\] *$")
 _NEXT = re.compile(rb"[A-Za-z_][\w.-]*:\d+(?::\d+)? \[-?\d+\][^\n]*$")
 _RING = re.compile(rb"Channel 00/(\d+) : +\d+[ \d.]*\r?\n")
+# Where the next line began in a paste that lost its line ends.
+_JOINT = re.compile(rb" +(?=[A-Za-z0-9][\w.-]*:\d+:\d+ \[-?\d+\] (?:[\w/+.-]+:\d+ )?NCCL (?:INFO|WARN) |NCCL version \d)")
+_LONG, _JOINED = 200, 4  # bytes of such a paste; lines in it
 _START, _COMPLETE = b"START\n", b"COMPLETE\n"
 _OLD_RANK = re.compile(rb"rank (\d+) nranks (\d+)\s")
 _SPEAKS_OF_PROCESS = nccl_process.READERS
@@ -66,6 +69,8 @@ class NcclLog:
 
     def info(self, before: bytes, message: bytes, where: Where) -> None:
         """A line of level INFO, cut behind its level."""
+        if len(message) > _LONG and self._pasted(before, b"INFO " + message, where):
+            return
         if W in message and WARNS in message:  # another writer ran into this line
             self._run_together(before, b"INFO " + message, where)
             return
@@ -91,6 +96,8 @@ class NcclLog:
 
     def other(self, before: bytes, message: bytes, where: Where) -> None:
         """A line of any other level, or a framework's that speaks of NCCL, cut at its first `NCCL `."""
+        if len(message) > _LONG and self._pasted(before, message, where):
+            return
         try:
             if WARNS in message:
                 self._run_together(before, message, where)
@@ -101,10 +108,25 @@ class NcclLog:
             elif not message.startswith((b"CALL ", b"TRACE ")):
                 # A framework's sentence: `NCCL error in: …, unhandled cuda error, NCCL version 2.29.3`.
                 at = 0 if message.startswith(b"version ") else message.find(b"NCCL version ") + 5
-                version = version_in(message, at) if at != 4 else None
+                version = of_torch(version_in(message, at)) if at != 4 else None
                 self.loose_version = version or self.loose_version
         except (ValueError, OverflowError):
             return
+
+    def _pasted(self, before: bytes, message: bytes, where: Where) -> bool:
+        """Whole lines in one, a blank between each two: what a page or a mailer makes of a paste. False: it is no such paste.
+
+        Writers that run together break each other anywhere, and not so often in one line.
+        """
+        if message.count(MARK) < _JOINED:
+            return False
+        lines = _JOINT.split(before + MARK + message.rstrip(b"\r\n"))
+        if len(lines) <= _JOINED or any(MARK in line[line.find(MARK) + 1 :] for line in lines):
+            return False
+        for line in lines:
+            head, _, said = line.partition(MARK)
+            (self.info if said.startswith(b"INFO ") else self.other)(head, said.removeprefix(b"INFO ") + b"\n", where)
+        return True
 
     def _run_together(self, before: bytes, message: bytes, where: Where) -> None:
         """Several writers in one line: what NCCL warns of in it, and nothing of the rest, which may be broken anywhere."""

@@ -44,6 +44,15 @@ def version_in(message: bytes, at: int = 0) -> str | None:
     return found[1].decode() if found is not None else None
 
 
+def of_torch(version: str | None) -> str | None:
+    """PyTorch up to 1.11 took NCCL's number (21003 is 2.10.3 since 2.9) apart as that of older releases: `21.0.3`."""
+    if version is None or version[:1] != "2" or version[2:3] != ".":
+        return version
+    major, minor, patch = (*map(int, version.split(".")), 0)[:3]
+    code = major * 1000 + minor * 100 + patch
+    return f"{code // 10000}.{code % 10000 // 100}.{code % 100}"
+
+
 def _env(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
     found = _ENV.match(message)
     if found is None:

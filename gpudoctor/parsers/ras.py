@@ -17,7 +17,7 @@ from gpudoctor.read.section import Line, Section, Unparsable
 from gpudoctor.record import replace
 
 _VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)\S* compiled with CUDA")
-_START = re.compile(r"NCCL version \S+ compiled with CUDA|^\s*Job summary\s*$")
+_START = re.compile(r"NCCL version (?:2\.[2-9]\d|[3-9])\S* compiled with CUDA|^\s*Job summary\s*$")
 _GROUP = re.compile(
     r"^\s*(\d+) +\d+ +\d+ +[\d-]+ +(\d+) +\d+ +(NOCOMM|INIT|RUNNING|FINALIZE|ABORT) +([A-Z]+(?:[, |]+[A-Z]+)*)\s*$"
 )

@@ -275,8 +275,9 @@ OUTPUTS: tuple[Format, ...] = (
     Format(
         "nccl-conf",
         ("NCCL_", "CUDA_VISIBLE_DEVICES=", "CUDA_DEVICE_ORDER=", "NVIDIA_VISIBLE_DEVICES="),
-        rf"^\s*(?:export\s+|declare\s+-x\s+)?{_ENV_NAMES}\s*=\s*(?:\"[^\"]*\"|'[^']*'|\S*)\s*;?\s*$",
-        r"^\s*(?:export\s+|declare\s+-x\s+)?[A-Z][A-Z0-9_]*\s*=.*$|^\s*#(?!\s*(?:size\s|nThread|Using devices|Rank\s|Collective test|nccl-tests|\(B\)))",
+        rf"^\s*(?:export\s+|declare\s+-x\s+)?{_ENV_NAMES}\s*=\s*(?:\"[^\"]*\"|'[^']*'|\S*)\s*;?\s*$"
+        rf"|\[launch\.py:\d+:main\] \d+ {_ENV_NAMES}[ =]\S+\s*$",
+        r"\[launch\.py:\d+:main\] \d+ [A-Z][A-Z0-9_]*[ =]\S+\s*$|^\s*(?:export\s+|declare\s+-x\s+)?[A-Z][A-Z0-9_]*\s*=.*$|^\s*#(?!\s*(?:size\s|nThread|Using devices|Rank\s|Collective test|nccl-tests|\(B\)))",
     ),
     Format(
         "ibstat",

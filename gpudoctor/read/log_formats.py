@@ -77,7 +77,7 @@ LOGS: tuple[Format, ...] = (
             "managing GPU", "MISMATCH", "INCOMPLETE", "ranks have ", "Encountered ",
             "No communicator data", "Initialization error", "Asynchronous error",
         ),
-        rf"NCCL version \S+ compiled with CUDA|^\s*(?:{RAS_LINE}|{RAS_ROW})",
+        rf"NCCL version (?:2\.[2-9]\d|[3-9])\S* compiled with CUDA|^\s*(?:{RAS_LINE}|{RAS_ROW})",
         hints=(r"Rank \d+ ", r"RUNNING +[A-Z]", r"ABORT +[A-Z]", r"FINALIZE +[A-Z]", r"INIT +[A-Z]", r"NOCOMM +[A-Z]", r"#\d+-\d+ \("),
     ),
     Format("ras-json", ('"nccl_version"',), r'^\s*(?:\{\s*)?"nccl_version"\s*:\s*"', JSON_LINE, balanced=True),
@@ -108,7 +108,7 @@ LOGS: tuple[Format, ...] = (
         r"|Attribute \w+ of node \w+ not found|Failed, NCCL error|\w : invalid root \d|Invalid rank requested : \d"
         r"|client socket has (?:timed out after \d|failed to connect to any network address)"
         r"|ncclInternalError|No CUDA GPUs are available|no kernel image is available|ncclInvalidUsage|unhandled system error|NCCL error(?: in|: )"
-        r"|NCCL operation \w+.{0,200}failed|essage truncated ?: receiv|collective mismatch error|Mismatched collective detected"
+        r"|NCCL operation \w+.{0,200}failed|essage truncated ?: receiv|collective mismatch error|may be caused by a collective mismatch|Mismatched collective detected"
         r"|receiv(?:ed|ing) \d+ bytes instead of \d|Unable to load NCCL library|libnccl\.so[.\d]*: cannot open|Socket recv failed while polling",
     ),
     # A command that starts the run below it, and may give it settings; what merely speaks of a setting is left to the parser

@@ -52,6 +52,18 @@ def test_a_start_that_waits_for_a_rank_is_no_pass() -> None:
     assert told.exit_code == 3 and "7 of its 8 ranks" in missing.reason and "rank 7 never appears" in missing.reason
 
 
+def test_a_paste_of_a_few_ranks_of_many_is_a_pass_that_says_so() -> None:
+    """The others write elsewhere, or were left out: that they are not there is said, and no verdict hangs on it."""
+    told = report(begun(range(1, 2), 16))
+    (missing,) = [m for m in told.missing if m.fact == "whether the communicator came about"]
+    assert told.exit_code == 0 and not missing.needed and "ranks 0,2-15 never appear" in missing.reason
+
+
+def test_a_rank_whose_line_was_cut_did_appear() -> None:
+    cut = "node07:107:107 [7] NCCL INFO ncclCommInitRank comm 0x57 rank 7 nranks 8 cudaDev 7 nvmlDev 7 busId 8000 commId 0x\n"
+    assert not any(m.fact == "whether the communicator came about" for m in report(begun(range(7), 8) + cut).missing)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from gpudoctor.facts.nccl import Nccl
 from gpudoctor.report.layout import Style
 from gpudoctor.report.nccl import view
 from tests.unit.test_homes import found, report
@@ -282,3 +283,49 @@ WATCHED = "[rank3]:[E809 14:59:33.6 ProcessGroupNCCL.cpp:629] [Rank 3] Watchdog 
 def test_what_a_launcher_sees_of_a_watchdog_is_no_cause(seen: str) -> None:
     told = report(f"{seen}\n{WATCHED}")
     assert [d.finding.slug for d in told.diagnoses if d.finding.severity == "error"] == ["collective-timeout"]
+
+
+@pytest.mark.parametrize(("printed", "version"), [("21.0.3", "2.10.3"), ("21.2.12", "2.12.12"), ("20.9.9", "2.9.9"), ("2.8.3", "2.8.3"), ("2.21.5", "2.21.5")])
+def test_a_version_that_pytorch_took_apart_as_that_of_an_older_release(printed: str, version: str) -> None:
+    told = report(f"RuntimeError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:957, unhandled system error, NCCL version {printed}\n")
+    (comm,) = told.hosts[0].get(Nccl) or ()
+    assert comm.version == version
+
+
+def test_a_mismatch_that_nccl_itself_only_supposes() -> None:
+    words = "[0] init.cc:1100 NCCL WARN Your program may be hanging, this may be caused by a collective mismatch around rank 3. Please check your calls at and around this rank.\n"
+    told = report(words)
+    (mismatch,) = found(told, "rank-mismatch").values()
+    assert mismatch.confidence == "possible" and told.exit_code == 1
+    assert report("node01:700:710 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\nIf the program may be hanging, look for a collective mismatch.\n").exit_code == 0
+
+
+def test_a_run_that_a_setting_ended_is_no_pass() -> None:
+    told = report("201: :41367:41367 [1] enqueue.cc:422 NCCL WARN Error : no algorithm/protocol available\n")
+    (setting,) = found(told, "nccl-env").values()
+    assert setting.severity == "error" and told.exit_code == 1 and "41367 at" not in setting.message and "at 41367" not in setting.message
+    assert report("node01:700:710 [0] NCCL INFO NCCL_ALGO set by environment to Ring\n").exit_code == 0
+
+
+DEEPSPEED = "[2024-02-08 12:00:00,790] [INFO] [launch.py:{at}:main] 0 {setting}\n"
+
+
+@pytest.mark.parametrize(("at", "setting"), [(71, "NCCL_P2P_DISABLE 1"), (138, "NCCL_P2P_DISABLE=1")])
+def test_what_deepspeeds_launcher_found_in_the_environment(at: int, setting: str) -> None:
+    told = report(DEEPSPEED.format(at=at, setting="NCCL_DEBUG=INFO") + DEEPSPEED.format(at=at, setting=setting) + DEEPSPEED.format(at=103, setting="dist_world_size=2"))
+    (off,) = found(told, "p2p-disabled-env").values()
+    assert "NCCL_P2P_DISABLE=1" in off.message and off.evidence[0].where == "line 2"
+    assert not found(report(DEEPSPEED.format(at=at, setting="NCCL_P2P_DISABLE=0")), "p2p-disabled-env")
+
+
+@pytest.mark.parametrize(("nodes", "warned"), [("nRanks 2 nNodes 1 localRanks 2", False), ("nRanks 4 nNodes 2 localRanks 2", True)])
+def test_an_interface_that_does_not_leave_the_host_harms_only_a_job_over_several(nodes: str, warned: bool) -> None:
+    lines = "node01:700:710 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to lo\n"
+    lines += f"node01:700:710 [0] NCCL INFO comm 0x51 rank 0 {nodes} localRank 0 MNNVL 0\n"
+    assert bool(found(report(lines), "nccl-env")) is warned
+
+
+def test_the_head_of_an_nccl_of_2016_is_none_of_ras() -> None:
+    text = "NCCL version 1.3.4 compiled with CUDA 8.0\nINFO rank 0 using buffSize = 2097152\nWARN src/reduce.cu:126 Cuda failure 'invalid resource handle'\n"
+    told = report(text)
+    assert found(told, "cuda-error") and not any("RAS" in m.reason for m in told.missing)

@@ -18,6 +18,7 @@ SAMPLES = [
     ("duplicate-gpu", "Duplicate GPU detected : rank 4 and rank 0 both on CUDA device 1000", None),
     ("duplicate-gpu", "Multiple ranks detected using the same GPU on this node", None),
     ("duplicate-gpu", "Multiple Ranks are using the same GPU/Partition. Set NCCL_MULTI_RANK_GPU_ENABLE=1", None),
+    ("may-hang", "Your program may be hanging, this may be caused by a collective mismatch around rank 3. Please check your calls", None),
     ("no-interface", "Bootstrap : no socket interface found", None),
     ("version-of-ranks", "Mismatched NCCL version detected : rank 0 version 22304 rank 1 version 22809", None),
     ("version-of-ranks", "NCCL version mismatch with remote peer 10.0.0.1<28028> (local: 22809, remote 22605)", None),

@@ -137,3 +137,25 @@ def test_a_progress_bar_before_or_behind(text: str) -> None:
 def test_a_control_character_within_a_name_makes_no_host_of_a_number() -> None:
     (proc,) = read("node000\x08:20002:20009 [0] NCCL INFO Using network IB\n").procs
     assert (proc.host, proc.pid) == (None, 20002)
+
+
+def test_a_paste_that_lost_its_line_ends_is_read_line_by_line() -> None:
+    own = "node07:101:201 [1] NCCL INFO "
+    lines = [
+        "node07:101:201 [1] misc/cudawrap.cc:179 NCCL WARN Failed to find CUDA library libcuda.so (NCCL_CUDA_PATH='') : cannot open shared object file",
+        "NCCL version 2.18.1+cuda12.1",
+        own + "Failed to open libibverbs.so[.1]",
+        own + "comm 0x55 rank 1 nranks 4 cudaDev 1 busId 2000 commId 0x7 - Init START",
+        own + "Channel 00/0 : 1[1000] -> 2[2000] via P2P/IPC",
+        own + "2 coll channels, 0 nvls channels, 2 p2p channels, 2 p2p channels per peer",
+    ]
+    whole, joined = read("\n".join(lines) + "\n"), read(" ".join(lines) + "\n")
+    (comm,) = joined
+    assert (comm.version, comm.nranks, comm.channels, [t.via for t in comm.transports]) == ("2.18.1", 4, 2, ["P2P/IPC"])
+    assert [m.text for m in joined.messages] == [m.text for m in whole.messages]
+
+
+def test_writers_that_broke_one_another_are_no_such_paste() -> None:
+    """Of their lines only the last is known to be whole."""
+    torn = "".join(f"node07:10{r}:20{r} [{r}] NCCL INFO Channel 00/0 : {r}[{r}] -> {r + 1}[{r + 1}] via P2P/IPC" for r in range(6))
+    assert [(t.a, t.b, t.via) for c in read(torn + "/read\n") for t in c.transports] == [(5, 6, "P2P/IPC/read")]
