@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 from xml.parsers import expat
@@ -11,6 +13,8 @@ from gpudoctor.facts.base import Loss
 from gpudoctor.read.section import Section
 
 MAX_NODES = 20_000  # a host has hundreds
+_TAG = re.compile(r"<(?P<end>/?)(?P<name>[a-z]\w{0,20})\b(?P<rest>(?:\"[^\"<]*\"|[^<>\"])*?)(?P<alone>/?)>")
+_ELEMENT = re.compile(r'^\s*<(?:cpu|pci|gpu|nvlink|net) \w+="')
 _KNOWN = frozenset({"cpu", "pci", "gpu", "nvlink", "c2c", "nic", "net"})
 
 
@@ -104,13 +108,44 @@ def without_comments(section: Section) -> list[str]:
     return out
 
 
+def _whole(texts: list[str]) -> list[str]:
+    """A piece from the middle of a file: tags that end what began above it are blanked, and one root is put around.
+
+    What stands next to each other at the top then has no parent: what it hangs from was not quoted.
+    """
+    text = "\n".join(texts)
+    opened: list[str] = []
+    count: Counter[str] = Counter()  # of what is open: a search of the list would be quadratic in a hostile file
+    out: list[str] = []
+    at = 0
+    for tag in _TAG.finditer(text):
+        if tag["end"]:
+            if count[tag["name"]]:
+                while (closed := opened.pop()) != tag["name"]:
+                    count[closed] -= 1
+                count[closed] -= 1
+            else:
+                out += [text[at : tag.start()], " " * len(tag[0])]
+                at = tag.end()
+        elif not tag["alone"]:
+            opened.append(tag["name"])
+            count[tag["name"]] += 1
+    lines = ("".join(out) + text[at:]).split("\n")
+    lines[0] = f"<system>{lines[0]}"
+    if not opened:
+        lines[-1] += "</system>"
+    return lines
+
+
 def read(section: Section) -> Tree:
     """Everything up to the end or the first place that is no XML, which becomes a loss."""
     texts = without_comments(section)
     numbers = [line.number for line in section]
     start = next((place for place, text in enumerate(texts) if "<system" in text), None)
     if start is None:
-        return Tree()
+        if not any(_ELEMENT.match(text) for text in texts):
+            return Tree()
+        start, texts = 0, _whole(texts)
     parser = expat.ParserCreate()
     builder = _Builder(section, numbers[start:], parser)
     parser.StartElementHandler = builder.start

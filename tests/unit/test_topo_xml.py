@@ -270,3 +270,66 @@ def test_old_files_of_rccl_name_no_vendor() -> None:
     text = f'<system version="2">\n<cpu numaid="0">\n{gpus}</cpu>\n</system>\n'
     assert fact(Gpus, text) is None and fact(Pairs, text) is None and not need(PciTree, text).gpus()
     assert len(need(Gpus, text.replace(' gcn="906"', ""))) == 2
+
+
+# Synthetic: elements as authors quote them out of the middle of a dump.
+PIECE = """      <pci busid="0000:18:00.0" class="0x030200" vendor="0x10de" device="0x2330" link_speed="32.0 GT/s PCIe" link_width="16">
+        <gpu dev="0" sm="90" rank="0" gdr="1">
+          <nvlink target="0000:05:00.0" count="18" tclass="0x068000"/>
+        </gpu>
+      </pci>
+    </pci>
+    <pci busid="0000:97:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">
+      <pci busid="0000:98:00.0" class="0x030200" vendor="0x10de" device="0x2330" link_speed="32.0 GT/s PCIe" link_width="16">
+        <gpu dev="1" sm="90" rank="1" gdr="1">
+          <nvlink target="0000:05:00.0" count="18" tclass="0x068000"/>
+        </gpu>
+      </pci>
+      <pci busid="0000:99:00.0" class="0x020700" vendor="0x15b3" device="0x1021" link_speed="32.0 GT/s PCIe" link_width="16">
+        <nic>
+          <net name="mlx5_1" dev="1" speed="400000" port="1" guid="0x1" maxconn="131072" gdr="1"/>
+        </nic>
+      </pci>
+    </pci>
+  </cpu>
+"""
+
+
+def pieces(text: str) -> list[Any]:
+    return [f for s in recognise(text) if s.kind == "topo-xml" for f in parse(s.kind, s.text)]
+
+
+def test_elements_from_the_middle_of_a_file() -> None:
+    found = pieces(f"the interesting part:\n```\n{PIECE}```\n")
+    gpus = next(f for f in found if isinstance(f, Gpus))
+    assert [(g.index, g.bdf, g.numa_node, g.cpu_affinity) for g in gpus] == [(0, "0000:18:00.0", None, None), (1, "0000:98:00.0", None, None)]
+    tree = next(f for f in found if isinstance(f, PciTree))
+    assert [(d.bdf, d.parent, d.width) for d in tree] == [
+        ("0000:18:00.0", None, 16), ("0000:97:00.0", None, 16), ("0000:98:00.0", "0000:97:00.0", 16), ("0000:99:00.0", "0000:97:00.0", 16),
+    ]  # fmt: skip
+    assert [(p.a, p.b, p.path, p.nvlinks) for f in found if isinstance(f, Pairs) for p in f] == [(0, 1, "NVL", 18)]
+    assert not [f for f in found if isinstance(f, Loss)]
+
+
+def test_a_piece_proves_no_path_that_its_frame_would_decide() -> None:
+    """Without NVLinks the two GPUs may hang from one switch or from two sockets: what is above was not quoted."""
+    bare = "\n".join(line for line in PIECE.splitlines() if "nvlink" not in line)
+    assert not [f for f in pieces(bare) if isinstance(f, Pairs)]
+
+
+def test_a_piece_cut_anywhere() -> None:
+    for end in range(0, len(PIECE), 3):
+        try:
+            found = pieces(PIECE[:end])
+        except Unparsable:
+            continue
+        for f in found:
+            if isinstance(f, Pairs):
+                assert [(p.path, p.nvlinks) for p in f] == [("NVL", 18)]
+            elif isinstance(f, PciTree):
+                assert {d.parent for d in f if d.bdf != "0000:18:00.0"} <= {None, "0000:97:00.0"}
+                assert {d.width for d in f} <= {16, None}
+
+
+def test_closing_tags_alone_are_no_topology() -> None:
+    assert pieces("</gpu>\n</pci>\n<p>about the pci bus</p>\n") == []
