@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from gpudoctor.cpulist import parse as parse_cpus
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.topology import P2P_WORDS, Nic, NicPath, Nics, Pair, Pairs
@@ -150,7 +151,8 @@ def _gpu(index: int, row: Row, matrix: Matrix, origin: dict[str, Evidence]) -> G
         first = rest.pop(0) if rest else ""
         # A blank affinity shifts the words; a list of several CPUs cannot be a node.
         if _CPU_LIST.match(first) and (len(rest) + 1 >= matrix.behind or not first.isdigit()):
-            affinity = first
+            # `112-127,240-25` runs backwards: a cut took its end, and what is left is another list.
+            affinity = first if parse_cpus(first) is not None else None
         elif first != "N/A":
             rest = []
     if rest and (matrix.header is None or matrix.labels.count("NUMA")):

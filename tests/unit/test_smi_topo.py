@@ -280,3 +280,12 @@ def test_columns_behind_a_row_whose_blanks_were_eaten(behind, affinity, node, he
     head = "        GPU0    GPU1    CPU Affinity    NUMA Affinity   GPU NUMA ID\n" if header else ""
     got = whole(f"{head}GPU0     X      NV18    {behind}\nGPU1    NV18     X      {behind}\n").get(Gpus)
     assert [(g.cpu_affinity, g.numa_node) for g in got] == [(affinity, node)] * 2
+
+
+@pytest.mark.parametrize(("listed", "affinity"), [("112-127,240-255", "112-127,240-255"), ("112-127,240-25", None), ("31-3", None), ("0-3,8", "0-3,8")])
+def test_a_list_of_cpus_that_runs_backwards_lost_its_end(listed: str, affinity: str | None) -> None:
+    """Synthetic: a page that was cut in a row and pasted with a line end behind it."""
+    got = facts(f"\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV12\t0-15\nGPU1\tNV12\t X \t{listed}\n")
+    found = got.get(Gpus)
+    assert found is not None
+    assert [g.cpu_affinity for g in found] == ["0-15", affinity]
