@@ -96,7 +96,7 @@ def _stated(
     elif any(w == "U" for _, w in stated):
         yield CannotTell(UNSUPPORTED.slug, "the driver answers U, unknown", pair.subject)
     elif len(stated) == 2 and pair.path not in (None, "NVL") and any(_refuses(c) for c in (a, b)):
-        yield _patched(pair, a, tuple(pair.at(n) for n, _ in stated))
+        yield _patched(pair, a, b, tuple(pair.at(n) for n, _ in stated))
 
 
 def _measured(facts: FactView, vm: bool) -> Iterator[Finding]:
@@ -109,16 +109,18 @@ def _measured(facts: FactView, vm: bool) -> Iterator[Finding]:
         yield _refused(known, "p2p_unstated", words, "CUDA", a, b, vm, "", CERTAIN if pair.path == "NVL" or not nvlink else LIKELY)
     for one, a, b in granted(facts):
         if any(_refuses(card) for card in (a, b)):
-            yield _patched(Pair(a=a.index, b=b.index), a, (one.copy.at("access"),))
+            yield _patched(Pair(a=a.index, b=b.index), a, b, (one.copy.at("access"),))
 
 
-def _patched(pair: Pair, a: Card, evidence: tuple[Evidence, ...]) -> Finding:
+def _patched(pair: Pair, a: Card, b: Card, evidence: tuple[Evidence, ...]) -> Finding:
+    refused = next(card for card in (a, b) if _refuses(card))
+    both = a.words if a.name == b.name else f"{a.words} and {b.words}"
     return Finding(
         PATCHED.slug,
         NOTE,
         pair.subject,
-        f"GPU{pair.a} and GPU{pair.b} ({a.words}) have peer access over PCIe. NVIDIA's own driver refuses it to this part: "
-        "the kernel module is a modified one.",
+        f"GPU{pair.a} and GPU{pair.b} ({both}) have peer access over PCIe. NVIDIA's own driver refuses it to "
+        f"{'this part' if a.name == b.name else refused.words}: the kernel module is a modified one.",
         evidence,
         remediation=(
             Step("Check that data arrives right: NCCL's tests compare every value", "gpudoctor bandwidth --gpus 2"),
@@ -159,8 +161,11 @@ def _refused(
         message, severity, steps = f" {_names(a, b)} have none over PCIe, whatever the slot or BIOS.", NOTE, _none_steps()
     else:
         message, severity, steps = _other(word, vm), WARNING, _other_steps(word, vm)
-        if a.part is None or b.part is None:
+        unknown = list(dict.fromkeys(c.name for c in (a, b) if c.part is None))
+        if None in unknown:
             message += " The part is not known; GeForce cards of the 40 and 50 series give this answer on every board."
+        elif unknown:
+            message += f" What {' and '.join(map(str, unknown))} may do is not in gpudoctor's table of parts."
     return Finding(UNSUPPORTED.slug, severity, pair.subject, head + message + aside, evidence, confidence, cost, steps)
 
 

@@ -81,3 +81,22 @@ def test_patched_driver():
 def test_display_card_is_left_out():
     cards = Gpus((Gpu(index=0, name="NVIDIA L40S", origin=HERE), Gpu(index=1, name="NVIDIA T400", origin=HERE)))
     assert said(pair(p2p_read="CNS"), cards) == {}
+
+
+def messages(*facts):
+    return [f.message for f in findings(PeerToPeer(), *facts).values()]
+
+
+def test_the_part_that_is_refused_is_the_one_that_is_named():
+    mixed = Gpus((Gpu(index=0, name="NVIDIA RTX A6000", origin=HERE), Gpu(index=1, name="NVIDIA GeForce RTX 5090", origin=HERE)))
+    (said_of,) = messages(pair(p2p_read="OK", p2p_write="OK"), mixed)
+    assert "refuses it to NVIDIA GeForce RTX 5090:" in said_of
+    (alike,) = messages(pair(p2p_read="OK", p2p_write="OK"), two("NVIDIA GeForce RTX 5090"))
+    assert "refuses it to this part:" in alike
+
+
+def test_a_part_that_is_named_is_not_called_unknown():
+    (named,) = messages(pair(p2p_read="CNS", p2p_write="CNS"), two("NVIDIA Made Up 9000"))
+    assert "NVIDIA Made Up 9000" in named and "The part is not known" not in named
+    (nameless,) = messages(pair(p2p_read="CNS", p2p_write="CNS"))
+    assert "The part is not known" in nameless
