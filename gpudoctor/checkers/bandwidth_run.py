@@ -96,6 +96,11 @@ def _wrong(run: BandwidthRun) -> Finding:
             Step("One rank uses no link: look at the GPU itself (ECC, Xid)", "nvidia-smi -q -d ECC,ROW_REMAPPER; sudo dmesg | grep -i xid"),
             Step("Run its memory test; a GPU that fails it goes back", "dcgmi diag -r 3", "disruptive", again),
         ]
+    elif run.sample:  # it copies from GPU to GPU itself, so that NCCL's settings do nothing to it
+        steps += [
+            Step("IOMMU and ACS are the first suspects; a driver changed for peer to peer is the next", "gpudoctor check --select iommu,acs,p2p-patched,p2p-unsupported"),
+            Step("Else the GPUs' memory", "nvidia-smi -q -d ECC,ROW_REMAPPER; sudo dmesg | grep -i xid", verify=again),
+        ]  # fmt: skip
     else:
         steps += [
             Step("See whether it needs peer to peer", f"NCCL_P2P_DISABLE=1 {again}", "reversible"),

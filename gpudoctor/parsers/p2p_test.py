@@ -1,4 +1,4 @@
-"""CUDA's p2pBandwidthLatencyTest to PeerCopies and PairRates.
+"""CUDA's p2pBandwidthLatencyTest to PeerCopies and PairRates; and what simpleP2P says of access and of data.
 
     Device: 0, NVIDIA H200, pciBusID: 6, pciDeviceID: 0, pciDomainID:0
     Device=0 CAN Access Peer Device=1
@@ -41,6 +41,9 @@ from gpudoctor.read.section import Line, Section, Unparsable
 _LONGEST = 4000  # characters; a row of 72 GPUs has 600
 _DEVICE = re.compile(r"^\s*Device: (\d{1,4}), (\S.{0,119}?), pciBusID: ([0-9a-f]{1,2}), pciDeviceID: ([0-9a-f]{1,2}), pciDomainID: ?([0-9a-f]{1,8})\s*$")
 _ACCESS = re.compile(r"^\s*Device=(\d{1,4}) (CAN|CANNOT) Access Peer Device=(\d{1,4})\s*$")
+# simpleP2P, which writes to a peer and compares what arrived.
+_PEER = re.compile(r"^[\s>]*Peer access from (\S.{0,99}?) \(GPU(\d{1,4})\) -> (\S.{0,99}?) \(GPU(\d{1,4})\) : (Yes|No)\s*$")
+_DIFFERS = re.compile(r"^\s*Verification error @ element \d{1,9}: val = \S{1,40}, ref = \S{1,40}\s*$")
 _HEADING = re.compile(
     r"^[\s#*]*(?:(Uni|Bi)directional\s+)?P2P=(En|Dis)abled\s+(?:Write\s+)?(Bandwidth|Latency)(?:\s*\(P2P (Write|Read)s\))?", re.I
 )
@@ -77,6 +80,7 @@ class _Run:
 def parse(section: Section) -> Iterator[Fact | Loss]:
     runs = [_Run()]
     failures: list[tuple[str, Evidence]] = []
+    differs: Evidence | None = None
     for line in section:
         if len(line.text) > _LONGEST:
             continue
@@ -84,6 +88,12 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         device, access, heading, columns = (p.match(line.text) for p in (_DEVICE, _ACCESS, _HEADING, _COLUMNS))
         if failed := _FAILED.match(line.text):
             failures.append((f"{failed[1]} {failed[2]}", section.at(line)))
+        elif _DIFFERS.match(line.text):
+            differs = differs or section.at(line)
+        elif (peer := _PEER.match(line.text)) and not line.cut:
+            for name, number in ((peer[1], peer[2]), (peer[3], peer[4])):
+                run.devices.setdefault(int(number), (name, None))
+            run.access[int(peer[2]), int(peer[4])] = (peer[5] == "Yes", section.at(line))
         elif device and not line.cut:
             if run.tables:
                 runs.append(run := _Run())
@@ -110,7 +120,9 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     copies = [copy for run in runs for copy in _copies(run)]
     if failures:
         yield Bandwidth(tuple(_failed(text, spot) for text, spot in failures))
-    if not failures and not any(run.begun or run.devices or run.access for run in runs):
+    if differs is not None:
+        yield Bandwidth((BandwidthRun(engine="cuda-samples", program="simpleP2P", wrong=True, origin={"*": differs}),))
+    if not failures and differs is None and not any(run.begun or run.devices or run.access for run in runs):
         raise Unparsable(f"{section.source}: no line of p2pBandwidthLatencyTest")
     if copies or not failures:
         yield PeerCopies(tuple(copies))

@@ -19,13 +19,16 @@ TOOLS: tuple[Format, ...] = (
     # A heading of a page (`### Bidirectional P2P=Enabled …`) begins it too; an author's blank lines and notes stand between.
     Format(
         "p2p-test",
-        ("P2P Connectivity Matrix", "P2P=Enabled ", "P2P=Disabled ", "(Peer-to-Peer) GPU", "pciBusID: ", "Access Peer Device=", "p2pBandwidthLatencyTest.cu:"),
+        ("P2P Connectivity Matrix", "P2P=Enabled ", "P2P=Disabled ", "(Peer-to-Peer) GPU", "pciBusID: ", "Access Peer Device=", "p2pBandwidthLatencyTest.cu:", "Peer access from "),
         rf"^[\s#*]*{_MATRIX}|^[\s#*]*P2P Connectivity Matrix|^\s*\[P2P \(Peer-to-Peer\) GPU|^\s*Device: \d+, .{{1,120}}, pciBusID: [0-9a-f]+, "
+        r"|^[\s>]*Peer access from \S.{0,100} \(GPU\d+\) -> "  # simpleP2P
         r"|^\s*Device=\d+ (?:CAN|CANNOT) Access Peer Device=\d|^\s*Cuda failure \S*p2pBandwidthLatencyTest\.cu:\d+: '",
         rf"^[\s#*]*{_MATRIX}|^[\s#*]*P2P Connectivity Matrix|^\s*\[P2P \(Peer-to-Peer\) GPU|^\s*Device: \d+, .{{1,120}}, pciBusID: "
         r"|^\s*Device=\d+ (?:CAN|CANNOT) Access Peer Device=|^\s*(?:D[\\/]{0,2}D|GPU|CPU)\s+\d+(?:\s+\d+)*\s*$"
         r"|^\s*\d+\s+(?:\d+(?:\.\d+)?|N/A|-)(?:\s+(?:\d+(?:\.\d+)?|N/A|-))*\s*$|^\s*\**NOTE: |^\s*So you can see lesser Bandwidth"
-        r"|^\s*Cuda failure \S*p2pBandwidthLatencyTest\.cu:\d+: '",
+        r"|^\s*Cuda failure \S*p2pBandwidthLatencyTest\.cu:\d+: '|^[\s>]*Peer access from \S.{0,100} \(GPU\d+\) -> |^\s*Verification error @ element \d"
+        r"|^\s*(?:(?:En|Dis)abling peer access|Allocating buffers|Creating event handles|cudaMemcpyPeer / cudaMemcpy|Preparing host buffer|Run kernel on GPU"
+        r"|Copy data back|Shutting down|Test (?:passed|failed))",
         strangers=2,
         first=r"^\s*\[P2P \(Peer-to-Peer\) GPU",
         joins=False,

@@ -278,3 +278,40 @@ def test_a_card_keeps_its_number_where_cuda_counts_the_other_way() -> None:
     known = Gpus((Gpu(index=1, bdf="0000:01:00.0", name="NVIDIA H100 80GB HBM3", origin=HERE), Gpu(index=0, bdf="0000:02:00.0", name="NVIDIA L40S", origin=HERE)))
     (one,) = seen([copy(0, 1, access=True, on_gbs=20.0)], known, None)
     assert [(c.index, c.name) for c in one.cards] == [(0, "NVIDIA L40S"), (1, "NVIDIA H100 80GB HBM3")] and one.indices == (0, 1)
+
+
+# Synthetic, in the shape of CUDA's simpleP2P.
+SIMPLE = """[./simpleP2P] - Starting...
+Checking for multiple GPUs...
+CUDA-capable device count: 2
+
+Checking GPU(s) for support of peer to peer memory access...
+> Peer access from NVIDIA L40S (GPU0) -> NVIDIA L40S (GPU1) : {0}
+> Peer access from NVIDIA L40S (GPU1) -> NVIDIA L40S (GPU0) : {0}
+Enabling peer access between GPU0 and GPU1...
+Copy data back to host from GPU0 and verify results...
+{1}Disabling peer access...
+Shutting down...
+"""
+DIFFERS = "Verification error @ element 1: val = nan, ref = 4.000000\n"
+
+
+@pytest.mark.parametrize(
+    ("granted", "more", "said"),
+    [("Yes", "", {}), ("No", "", {"p2p-unsupported": "warning"}), ("Yes", DIFFERS, {"wrong-results": "error"})],
+)
+def test_simple_p2p_says_who_reaches_whom_and_whether_data_arrives(granted: str, more: str, said: dict[str, str]) -> None:
+    _, found = report("check", "--from", "-", stdin=SIMPLE.format(granted, more).encode())
+    assert {d["cause"]: d["severity"] for d in found["diagnoses"] if d["severity"] != "note"} == said
+    # NCCL's settings do nothing to a program that copies by itself.
+    assert not any("NCCL_" in step.get("command", "") for d in found["diagnoses"] for step in d["remediation"])
+
+
+def test_simple_p2p_cut_anywhere() -> None:
+    whole = SIMPLE.format("Yes", "")
+    for end in range(len(whole)):
+        try:
+            copies, _, _ = read(whole[:end])
+        except Unparsable:
+            continue
+        assert all(c.access in (None, True) for c in copies.values())
