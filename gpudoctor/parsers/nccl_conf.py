@@ -15,6 +15,8 @@ from gpudoctor.read.section import Section, Unparsable
 _ROW = re.compile(r"""^\s*(?:export\s+|declare\s+-x\s+)?([A-Z][A-Z0-9_]*)\s*=\s*("[^"]*"|'[^']*'|\S*)\s*;?\s*(?:\#.*)?$""")
 # DeepSpeed's launcher names what it found in the environment, the node's rank first, with a blank in older releases.
 _LAUNCHED = re.compile(r"\[launch\.py:\d+:main\] \d+ ([A-Z][A-Z0-9_]*)[ =](\S+)\s*$")
+# NCCL's own words of a setting that it found; behind a number it puts a full stop.
+_FOUND = re.compile(r"^\s*(NCCL_[A-Z0-9_]+) set by environment to (\S+?)\.?\s*$")
 # NCCL's files are no shell: the name is all before the first `=` as it stands, blanks and `export` included, the value all
 # behind it, quotes included (src/misc/param.cc, setEnvFile).
 _FILE_ROW = re.compile(r"^([A-Z][A-Z0-9_]*)=(.*)$")
@@ -35,7 +37,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     found: dict[str, Setting] = {}
     lost = False
     for line in section:
-        row = _ROW.match(line.text) or _LAUNCHED.search(line.text)
+        row = _ROW.match(line.text) or _LAUNCHED.search(line.text) or _FOUND.match(line.text)
         if is_file:
             taken = _FILE_ROW.match(line.text[indent:].rstrip("\r"))
             if taken is None and row is not None and _ALLOWED.match(row[1]) and not line.cut:

@@ -117,7 +117,8 @@ def _begin(section: Section, line: Line, header: re.Match[str]) -> _Gpu | None:
     if name is None and line.cut:
         return None
     whole = uuid if closed and _UUID.match(uuid or "") else None
-    return _Gpu(int(number), (name or bare or "").strip() or None, whole, section.at(line))
+    shown = re.sub(r" \.{3}$", "", (name or bare or "").strip())  # a program that says what it does: `GPU 0: NVIDIA A40 ...`
+    return _Gpu(int(number), shown or None, whole, section.at(line))
 
 
 def _numbers(text: str) -> list[int]:

@@ -23,6 +23,8 @@ _NAMED = re.compile(r"^\s*(\d{1,3})\s+(\S.*?)\s+(On|Off|N/A|ERR!|WDDM|TCC|MCDM)\
 _ADDRESS = re.compile(r"^\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s+(On|Off|N/A|ERR!)\s*$")
 # GPU, GPU instance, compute instance, MIG device.
 _INSTANCE = re.compile(r"^\s*(\d{1,3})(?:\s+\d{1,3}){3}\s*$")
+# `mig -lgi`: GPU, profile, its id, instance, place; `mig -lci` has the GPU instance before the profile.
+_MADE = re.compile(r"^\s*(\d{1,3})\s+(?:\d{1,3}\s+)?MIG \d{1,2}(?:c\.\d{1,2})?g\.\d{1,3}gb\S*(?:\s+\d{1,3}){2}\s+\d{1,2}:\d{1,2}\s*$")
 _STATE = re.compile(r"\s(P\d{1,2})\s")
 _MEMORY = re.compile(r"(\d+)MiB\s*/\s*(\d+)MiB")
 _LOAD = re.compile(r"^\s*(\d{1,3})%")
@@ -41,7 +43,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     said = list(failures(section))
     yield from said
     cards: list[_Card] = []
-    header = elided = processes = instances = False
+    header = elided = processes = instances = made = False
     for line in section:
         versions = _VERSIONS.search(line.text)
         if versions:
@@ -53,12 +55,18 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         elided = elided or _DOTS.match(line.text) is not None
         processes = processes or "Processes:" in line.text
         instances = instances or "MIG devices:" in line.text
+        made = made or "GPU instances:" in line.text or "Compute instances:" in line.text
         # The text behind the last bar is the margin, or a cell that a cut left open.
         cells = line.text.split("|")[1:-1]
-        if len(cells) >= 1 and not processes:
-            (_instance if instances else _take)(section, line, cells, cards)
+        if made:
+            _instance(section, line, _MADE.match(cells[0]) if cells else None, cards)
+        elif len(cells) >= 1 and not processes:
+            if instances:
+                _instance(section, line, _INSTANCE.match(cells[0]), cards)
+            else:
+                _take(section, line, cells, cards)
     if not cards:
-        if not (said or header or instances):
+        if not (said or header or instances or made):
             raise Unparsable(f"{section.source}: no GPU and no version in what looks like nvidia-smi's table")
         return
     if elided:
@@ -82,9 +90,8 @@ def _take(section: Section, line: Line, cells: list[str], cards: list[_Card]) ->
     card.origin.update(dict.fromkeys(found, section.at(line)))
 
 
-def _instance(section: Section, line: Line, cells: list[str], cards: list[_Card]) -> None:
-    """A row of the list of MIG devices: its first number is the GPU, which may stand above or be left out."""
-    found = _INSTANCE.match(cells[0])
+def _instance(section: Section, line: Line, found: re.Match[str] | None, cards: list[_Card]) -> None:
+    """A row of a list of MIG's instances: its first number is the GPU, which may stand above or be left out."""
     if found is None:
         return
     index = int(found[1])

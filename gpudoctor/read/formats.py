@@ -138,10 +138,10 @@ OUTPUTS: tuple[Format, ...] = (
     Format(
         "smi-q",
         (
-            "NVSMI LOG", "Attached GPUs", "Driver Version", "GPU 0", "Remapped Rows", "Retired Pages", "GPU Link Info", "Fabric",
+            "NVSMI LOG", "Attached GPUs", "Driver Version", "DRIVER version", "GPU 0", "Remapped Rows", "Retired Pages", "GPU Link Info", "Fabric",
             "Clocks Throttle Reasons", "Clocks Event Reasons", "ECC Errors", "Ecc Errors", "BAR1 Memory Usage", "MIG Mode",
         ),
-        r"^\s*=+NVSMI LOG=+|^\s*Attached GPUs\s+:|^\s*Driver Version\s+: \d|^\s*GPU [0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s*$"
+        r"^\s*=+NVSMI LOG=+|^\s*Attached GPUs\s+:|^\s*(?:Driver Version|DRIVER version)\s+: \d|^\s*GPU [0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s*$"
         # Headings from which authors quote a GPU's values without its name; what prose may say too only where it is indented.
         rf"|{_SMI_QUOTED}",
         # A leaf has a space before its colon (lspci's and lscpu's lines have none), a heading has no colon at all.
@@ -164,9 +164,9 @@ OUTPUTS: tuple[Format, ...] = (
     ),
     Format(
         "smi-table",
-        ("NVIDIA-SMI", "MIG devices:"),
-        # A GPU's first line, and the list of MIG devices, for excerpts that begin below the head.
-        r"\|\s*NVIDIA-SMI\s|^NVIDIA-SMI\s[\d.]+|NVIDIA-SMI has failed|NVIDIA-SMI couldn't|^\s*\|\s*MIG devices:"
+        ("NVIDIA-SMI", "MIG devices:", "GPU instances:", "Compute instances:"),
+        # A GPU's first line, and the list of MIG devices, for excerpts that begin below the head; `mig -lgi` and `-lci`.
+        r"\|\s*NVIDIA-SMI\s|^NVIDIA-SMI\s[\d.]+|NVIDIA-SMI has failed|NVIDIA-SMI couldn't|^\s*\|\s*(?:MIG devices|GPU instances|Compute instances):"
         r"|^\s*\|\s*\d{1,3}\s+\S.{0,60}\|\s*[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]\s+(?:On|Off|N/A|ERR!)\s*\|",
         # Tables of dcgmi are drawn alike.
         r"^\s*(?!\|\s*(?:Diagnostic\s+\|\s*Result|NvLink Link|NVLINK Error|Health Monitor|Overall Health|Topology Inf|GPU ID(?:: \d|\s*\|\s*Device Inf)))[|+]|WARNING: infoROM|^\s*\[?\.{3}",
@@ -234,8 +234,15 @@ OUTPUTS: tuple[Format, ...] = (
         first=r"^\s*-(?:\+-)?\[[0-9a-f]{4,8}:[0-9a-f]{2}\]-",
         joins=False,
     ),
-    # Tags, the end of a comment and wrapped attributes belong.
-    Format("topo-xml", ("<system version",), r"<system version=", r'^\s*<|-->|^\s*\w+="', strangers=20, until=r"</system>"),
+    # Tags, the end of a comment and wrapped attributes belong. Authors quote elements from the middle of a file.
+    Format(
+        "topo-xml",
+        ("<system version", "<cpu numaid=", "<cpu host_hash=", "<pci busid=", "<gpu dev=", "<nvlink target=", "<net name="),
+        r'<system version=|^\s*<(?:cpu (?:numaid|host_hash)|pci busid|gpu dev|nvlink target|net name)="',
+        r'^\s*<|-->|^\s*\w+="',
+        strangers=20,
+        until=r"</system>",
+    ),
     # --- the host
     Format(
         "lscpu",
@@ -276,8 +283,10 @@ OUTPUTS: tuple[Format, ...] = (
         "nccl-conf",
         ("NCCL_", "CUDA_VISIBLE_DEVICES=", "CUDA_DEVICE_ORDER=", "NVIDIA_VISIBLE_DEVICES="),
         rf"^\s*(?:export\s+|declare\s+-x\s+)?{_ENV_NAMES}\s*=\s*(?:\"[^\"]*\"|'[^']*'|\S*)\s*;?\s*$"
-        rf"|\[launch\.py:\d+:main\] \d+ {_ENV_NAMES}[ =]\S+\s*$",
-        r"\[launch\.py:\d+:main\] \d+ [A-Z][A-Z0-9_]*[ =]\S+\s*$|^\s*(?:export\s+|declare\s+-x\s+)?[A-Z][A-Z0-9_]*\s*=.*$|^\s*#(?!\s*(?:size\s|nThread|Using devices|Rank\s|Collective test|nccl-tests|\(B\)))",
+        rf"|\[launch\.py:\d+:main\] \d+ {_ENV_NAMES}[ =]\S+\s*$"
+        # What NCCL says of a setting that it found, quoted without all that NCCL puts before it.
+        r"|^\s*NCCL_[A-Z0-9_]{2,60} set by environment to \S{1,200}\s*$",
+        r"\[launch\.py:\d+:main\] \d+ [A-Z][A-Z0-9_]*[ =]\S+\s*$|^\s*(?:export\s+|declare\s+-x\s+)?[A-Z][A-Z0-9_]*\s*=.*$|^\s*NCCL_[A-Z0-9_]+ set by environment to |^\s*#(?!\s*(?:size\s|nThread|Using devices|Rank\s|Collective test|nccl-tests|\(B\)))",
     ),
     Format(
         "ibstat",

@@ -309,3 +309,30 @@ def test_collect_env_without_a_driver():
 def test_nothing_readable_is_said_so(kind):
     with pytest.raises(Unparsable):
         parse(kind, "nothing of it here\n")
+
+
+# --- what NCCL says of a setting, quoted by itself
+
+
+@pytest.mark.parametrize(
+    ("line", "settings"),
+    [
+        ("NCCL_P2P_LEVEL set by environment to LOC", {"NCCL_P2P_LEVEL": "LOC"}),
+        ("NCCL_P2P_DISABLE set by environment to 1.", {"NCCL_P2P_DISABLE": "1"}),
+        ("NCCL_P2P_LEVEL set by environment to LOC was the reason", {}),
+        ("see that NCCL_P2P_LEVEL set by environment to LOC", {}),
+    ],
+)
+def test_the_words_of_nccl_of_a_setting(line: str, settings: dict[str, str]) -> None:
+    found = read(f"I see the following:\n```\n{line}\n```\nPlease unset it.\n").get(Settings)
+    assert {s.name: s.value for s in found or ()} == settings
+
+
+def test_the_versions_that_nvidia_smi_prints() -> None:
+    got = read("NVIDIA-SMI version  : 595.58.03\nNVML version        : 595.58\nDRIVER version      : 595.58.03\nCUDA Version        : 13.2\n").get(Driver)
+    assert (got.entry.version, got.entry.cuda_version) == ("595.58.03", "13.2")
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H100 80GB HBM3", "NVIDIA A40"])
+def test_the_dots_of_a_program_belong_to_no_name(name: str) -> None:
+    assert [g.name for g in read(f"Burning for 60 seconds.\nGPU 0: {name} ...\nGPU 1: {name} ...\n").get(Gpus)] == [name, name]

@@ -220,3 +220,48 @@ def test_a_table_cut_above_the_line_of_mig_says_it_by_its_ecc_cell(cell, mode):
     row = f"|   0  NVIDIA H100 PCIe               On  |   00000000:C1:00.0 Off |{cell:>21} |\n| N/A"
     (gpu,) = read(head + row).get(Gpus)
     assert (gpu.bdf, gpu.mig_mode) == ("0000:c1:00.0", mode)
+
+
+# Synthetic, in the shape of `nvidia-smi mig -lgi`, `-lci` and `-lgip`.
+MADE = """+-------------------------------------------------------+
+| GPU instances:                                        |
+| GPU   Name             Profile  Instance   Placement  |
+|                          ID       ID       Start:Size |
+|=======================================================|
+|   0  MIG 1g.10gb         19        9          2:1     |
++-------------------------------------------------------+
+|   3  MIG 3g.40gb+me       9        1          4:4     |
++-------------------------------------------------------+
+"""
+COMPUTE = """+--------------------------------------------------------------------+
+| Compute instances:                                                 |
+| GPU     GPU       Name             Profile   Instance   Placement  |
+|       Instance                       ID        ID       Start:Size |
+|         ID                                                         |
+|====================================================================|
+|   1      7       MIG 1g.5gb           0         0          0:1     |
++--------------------------------------------------------------------+
+"""
+PROFILES = """+-----------------------------------------------------------------------------+
+| GPU instance profiles:                                                      |
+| GPU   Name             ID    Instances   Memory     P2P    SM    DEC   ENC  |
+|                              Free/Total   GiB              CE    JPEG  OFA  |
+|=============================================================================|
+|   0  MIG 1g.10gb       19     7/7        9.50       No     14     0     0   |
++-----------------------------------------------------------------------------+
+"""
+
+
+@pytest.mark.parametrize(("text", "cut_up"), [(MADE, [0, 3]), (COMPUTE, [1]), (PROFILES, [])])
+def test_instances_that_were_made_say_that_mig_is_on(text: str, cut_up: list[int]) -> None:
+    """A list of profiles is no proof: the driver gives it for any GPU that could be cut up."""
+    found = [f for s in recognise(text) for f in parse(s.kind, s.text)]
+    gpus = [g for f in found if isinstance(f, Gpus) for g in f]
+    assert [(g.index, g.mig_mode) for g in gpus] == [(index, "enabled") for index in cut_up]
+
+
+@pytest.mark.parametrize("text", [MADE, COMPUTE])
+def test_a_list_of_instances_cut_anywhere_names_no_other_gpu(text: str) -> None:
+    for end in range(len(text)):
+        found = [f for s in recognise(text[:end]) if s.kind == "smi-table" for f in parse(s.kind, s.text)]
+        assert {g.index for f in found if isinstance(f, Gpus) for g in f} <= {0, 1, 3}
