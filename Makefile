@@ -7,7 +7,8 @@ DEMO   := fixtures/hosts/a100x4-sxm-gpu2-nvlinks-down
 
 .PHONY: demo test lint type bench golden catalogue faults fuzz dist pyz man clean
 
-$(BIN)/gpudoctor: setup.cfg setup.py
+# Without a C compiler it is Python alone, and reads large logs more slowly.
+$(BIN)/gpudoctor: setup.cfg setup.py gpudoctor/read/_lines.c
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(PINS) --editable .
 	@touch $@

@@ -1,3 +1,19 @@
-from setuptools import setup
+"""All but the compiled part stands in setup.cfg. Without a compiler, or with GPUDOCTOR_PURE set, gpudoctor is Python alone."""
 
-setup()
+import os
+
+from setuptools import Extension, setup
+
+LINES = Extension(
+    "gpudoctor.read._lines",
+    ["gpudoctor/read/_lines.c"],
+    define_macros=[("Py_LIMITED_API", "0x030A0000")],  # one build for Python 3.10 and every later one
+    extra_compile_args=["-O2", "-std=c11", "-Wall", "-Wextra"],
+    py_limited_api=True,
+    optional=True,
+)
+
+if os.environ.get("GPUDOCTOR_PURE"):
+    setup()
+else:
+    setup(ext_modules=[LINES], options={"bdist_wheel": {"py_limited_api": "cp310"}})

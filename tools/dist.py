@@ -38,7 +38,7 @@ def export(target: Path) -> None:
     """The sources, with nothing of this machine's: no other files, no modes beyond `may be run`."""
     listed = git("ls-files", "-z")
     if listed is None:
-        ignore = shutil.ignore_patterns(".venv*", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis")
+        ignore = shutil.ignore_patterns(".venv*", "build", "*.so", "dist", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis")
         shutil.copytree(ROOT, target, ignore=ignore)
     else:
         for name in filter(None, listed.split("\0")):
@@ -65,7 +65,7 @@ def settle(archive: Path, seconds: int) -> None:
 
 def build(folder: Path) -> list[Path]:
     seconds = moment()
-    env = {**os.environ, "SOURCE_DATE_EPOCH": str(seconds)}
+    env = {**os.environ, "SOURCE_DATE_EPOCH": str(seconds), "GPUDOCTOR_PURE": "1"}  # a wheel for every machine
     os.umask(0o022)  # modes of what setuptools makes itself
     with tempfile.TemporaryDirectory() as name:
         source, made = Path(name, "source"), Path(name, "made")

@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from gpudoctor.read.nccl_silent import CALLS, CHOSE, FAR, OPCOUNT, QUIET, SILENT, WARNS, W, tells
 
+try:
+    from gpudoctor.read._lines import walk
+except ImportError:  # not compiled where this was installed: the same in Python, slower
+    walk = None  # type: ignore[assignment]
+
 # What stands before NCCL's name; behind it, with the line end; and its place in the chunk (see Cutting), or ~place for a
 # line of any other level than INFO (the message then begins with its level).
 Cut = tuple[bytes, bytes, int]
+Dull = tuple[set[bytes], set[bytes]]
 
 MARK = b"NCCL "
 INFO = b"NCCL INFO "
@@ -44,6 +51,7 @@ _OWN_HEAD = re.compile(r"[^\s:]{1,64}:\d+:\d+ (?:\[-?\d+\] )?(?:\S{1,60}:\d+ )?$
 # A rank's neighbours, and the GPUs of a channel in the order of its ring.
 _OF_RINGS = frozenset((b"Ring ", *(b"%2d : " % channel for channel in range(64))))
 _RING = b"ring"  # told: who prints the ring of one channel prints that of each, and only the first says more than that
+_ASKED = _OF_RINGS | CALLS | {b"Chann"}  # more is asked of lines that begin so before they are handed on
 _HEAD = 1 << 14  # bytes by which it is told whether most lines are NCCL's
 _LONG = 120  # bytes before NCCL's name: more than launchers put there, so that another writer's words may be among them
 _MAX_CHOICES = 4096  # that a thread remembers word by word
@@ -98,6 +106,8 @@ class Cutting(NamedTuple):
     numbers: list[int]
     lines: int  # in the chunk, where they were counted
     text: bytes  # as it was cut
+    # Where each of the others begins, where those that hold nothing were left out; None where they are all of them.
+    places: list[int] | None = None
 
 
 class Cutter:
@@ -122,9 +132,13 @@ class Cutter:
             self._sizes.clear()
         self._called.clear()
 
-    def cut(self, text: bytes) -> Cutting:
-        # The beginning tells at once which way is the faster.
-        way = self._many if 2 * text.count(INFO, 0, _HEAD) > text.count(b"\n", 0, _HEAD) else self._few
+    def cut(self, text: bytes, dull: Dull = (set(), set())) -> Cutting:
+        """dull: the shapes of lines that hold nothing, without digits and with every digit 0 (gpudoctor.read.shapes)."""
+        if walk is not None:
+            way = partial(self._compiled, dull)
+        else:
+            # The beginning tells at once which way is the faster.
+            way = self._many if 2 * text.count(INFO, 0, _HEAD) > text.count(b"\n", 0, _HEAD) else self._few
         found = way(text, look_for_broken=True)
         if found is None:
             self.forget()  # what was handed on is lost
@@ -136,6 +150,15 @@ class Cutter:
         if self._room < 0:
             self.forget()
         return found
+
+    def _compiled(self, dull: Dull, text: bytes, look_for_broken: bool) -> Cutting | None:
+        """As _many does, without the lines that hold nothing."""
+        cuts: list[Cut] = []
+        sets = (self._told, self._fellows, QUIET, SILENT, _ASKED, NAMING, *dull)
+        calls = (self._thread, self._new, self._heard)
+        others, numbers, places, lines, added = walk(text, look_for_broken, cuts, *sets, *calls, self.run_into, _LONG)
+        self._room -= added
+        return Cutting(cuts, others, numbers, lines, text, places) if others is not None else None
 
     def _few(self, text: bytes, look_for_broken: bool) -> Cutting | None:
         """Where most lines are others'. None: a line may be broken, and must be joined before."""

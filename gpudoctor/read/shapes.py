@@ -43,7 +43,13 @@ class Shapes:
         self._pause = 0
         self._begun = 0  # bytes
 
-    def look(self, text: bytes) -> Looked:
+    @property
+    def dull(self) -> tuple[set[bytes], set[bytes]]:
+        """Shapes in which nothing can begin: without digits, and with every digit 0."""
+        return self._dull, self._dull_numbered
+
+    def look(self, text: bytes, of: int = 0) -> Looked:
+        """of: the lines of which these are left, where those of a dull shape were passed over before."""
         if self._pause or self._begun < FIRST:
             self._pause = max(0, self._pause - 1)
             self._begun += len(text)
@@ -59,7 +65,7 @@ class Shapes:
         if len(self._dull) > _SHAPES:
             self._dull.clear()
         named = any(MARK in shape and INFO not in shape for shape in new)
-        if len(new) * _TOO_NEW > lines + 4096:
+        if len(new) * _TOO_NEW > max(lines, of) + 4096:
             self._pause = _PAUSE
             return Looked(lines, self._searched(text), named)
         telling = frozenset(shape for shape in new if not self._is_dull(shape))

@@ -29,7 +29,7 @@ class Sieve:
 
     def sift(self, chunk: bytes) -> Sifted:
         """The next chunk of a text."""
-        found = self._cutter.cut(uncoloured(chunk))
+        found = self._cutter.cut(uncoloured(chunk), self._shapes.dull)
         cuts, others = found.cuts, found.others
         lines = found.lines
         looked = Looked(lines, [], False)
@@ -40,8 +40,11 @@ class Sieve:
             more = other_cuts(found.text) if looked.named else ()
         else:
             if others:
-                looked = self._shapes.look(b"\n".join((*others, b"")))
-                places = moved(looked.places, spans(found.text)) if looked.places else []
+                looked = self._shapes.look(b"\n".join((*others, b"")), found.lines)
+                if looked.places and found.places is None:
+                    places = moved(looked.places, spans(found.text))
+                elif looked.places and found.places is not None:
+                    places = moved(looked.places, [(at, at + len(line) + 1) for at, line in zip(found.places, others, strict=True)])
             more = cuts_of(others, found.numbers) if looked.named else ()
         if looked.named:
             cuts += more

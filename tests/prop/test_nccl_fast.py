@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudoctor.parsers.nccl_log import parse
-from gpudoctor.read import shapes
+from gpudoctor.read import nccl_cut, shapes
 from gpudoctor.read.recognise import Recogniser
 from gpudoctor.read.section import Section
 from gpudoctor.read.text import lines_of
@@ -113,7 +113,10 @@ def test_fast_as_slow(runs: list[tuple[int, int, str]], mixed: list[tuple[str, s
     raw = text.encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shapes, "FIRST", first)
-        assert fast(cut(raw, size)) == slow(raw)
+        wanted = slow(raw)
+        assert fast(cut(raw, size)) == wanted
+        patch.setattr(nccl_cut, "walk", None)
+        assert fast(cut(raw, size)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -125,12 +128,16 @@ def test_fast_as_slow(runs: list[tuple[int, int, str]], mixed: list[tuple[str, s
     ],
     ids=["ring-before-a-broken-line", "command-above-a-last-line", "neighbour-of-a-last-line"],
 )
-def test_fast_as_slow_in_special_cases(text: str) -> None:
+@pytest.mark.parametrize("walk", [nccl_cut.walk, None], ids=["as-installed", "python"])
+def test_fast_as_slow_in_special_cases(text: str, walk: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl_cut, "walk", walk)
     assert fast(iter([("of nobody\n" * 12 + text).encode()])) == slow(("of nobody\n" * 12 + text).encode())
 
 
-def test_fast_as_slow_cut_at_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("walk", [nccl_cut.walk, None], ids=["as-installed", "python"])
+def test_fast_as_slow_cut_at_every_place(walk: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two chunks, wherever the border is."""
+    monkeypatch.setattr(nccl_cut, "walk", walk)
     raw = "\n".join([*OF_NCCL[:24], *OF_OTHERS, *OF_NCCL[-14:], ""]).encode()
     wanted = slow(raw)
     monkeypatch.setattr(shapes, "FIRST", 0)

@@ -1,0 +1,110 @@
+"""The compiled walk through a chunk's lines does what Python's does: the same cuts, the same lines left, the same remembered."""
+
+from __future__ import annotations
+
+import shutil
+import sysconfig
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpudoctor.read import nccl_cut
+from gpudoctor.read.nccl_cut import Cutter, Cutting, joined
+from gpudoctor.read.shapes import Shapes
+from tests.prop.test_nccl_fast import OF_NCCL, OF_OTHERS, PREFIXES
+
+walk = nccl_cut.walk
+compiled = pytest.mark.skipif(walk is None, reason="not compiled here (no C compiler, or GPUDOCTOR_PURE was set)")
+# Words that mean something to the walk, so that chance puts them together at every border.
+WORDS = [
+    b"NCCL ", b"NCCL INFO ", b"NCCL WARN ", b" via ", b"Channel 00/0", b"Channel 00/24 : 0 1", b"Ring ", b" 7 : 0 -> 1 -> 2", b"comm 0x7f rank 1 nranks 2 ",
+    b"ncclCommInitRank comm 0x7f", b"rank ", b"AllReduce: opCount 1 ", b"AllReduce: 64 Bytes -> Algo 1 proto 2", b"Scatter |", b"64 Bytes -> Algo 1",
+    b"Connected all rings", b"Trees [0]", b"h:1:2 [0] ", b"h:1:3 [0] ", b"node:77:78 [1] ", b"P2P/IPC", b"SHM/direct", b"/direct", b"\r", b"\0", b"\xff\xfe", b"1", b"23",
+    b"x" * 130, b"9" * 1020, b"y" * 1030, b"",
+]  # fmt: skip
+line = st.one_of(
+    st.lists(st.sampled_from(WORDS), max_size=7).map(b"".join),
+    st.tuples(st.sampled_from(PREFIXES), st.sampled_from([*OF_NCCL, *OF_OTHERS])).map(lambda both: "".join(both).encode()),
+    st.binary(max_size=40).map(lambda raw: raw.replace(b"\n", b"")),
+)
+chunk = st.lists(line, max_size=40).map(lambda lines: b"".join(line + b"\n" for line in lines))
+
+
+def in_python(cutter: Cutter, text: bytes) -> Cutting:
+    found = cutter._many(text, look_for_broken=True)
+    if found is None:
+        cutter.forget()
+        found = cutter._many(joined(text), look_for_broken=False)
+        assert found is not None
+    if cutter._odd:
+        cutter._odd = False
+        nccl_cut._cut_at_first_mark(found.cuts)
+    return found
+
+
+def left(found: Cutting, shapes: Shapes) -> list[tuple[bytes, int]]:
+    """Of Python's lines those that the compiled walk does not leave out."""
+    dull, numbered = shapes.dull
+    assert found.others is not None
+    return [
+        (line, number)
+        for line, number in zip(found.others, found.numbers, strict=True)
+        if nccl_cut.MARK in line or len(line) > 1024 or (line.translate(None, b"0123456789") not in dull and not shapes.is_passed_over(line))
+    ]
+
+
+@compiled
+@settings(max_examples=300, deadline=None)
+@given(st.lists(chunk, min_size=1, max_size=4), st.lists(line, max_size=6), st.lists(line, max_size=3))
+def test_as_python_does(chunks: list[bytes], dull: list[bytes], passed: list[bytes]) -> None:
+    shapes = Shapes(nccl_cut._PID, nccl_cut._PID)
+    shapes.dull[0].update(line.translate(None, b"0123456789") for line in dull)
+    for line in passed:
+        shapes.pass_over(line)
+    ours, theirs = Cutter(), Cutter()
+    for text in chunks:
+        one, other = ours.cut(text, shapes.dull), in_python(theirs, text)
+        assert one.cuts == other.cuts
+        assert one.lines == other.lines == text.count(b"\n")
+        assert one.others is not None and one.places is not None
+        assert list(zip(one.others, one.numbers, strict=True)) == left(other, shapes)
+        assert [one.text[at : at + len(line) + 1] for at, line in zip(one.places, one.others, strict=True)] == [line + b"\n" for line in one.others]
+        assert (ours._told, ours._sizes, ours._called, ours.run_into) == (theirs._told, theirs._sizes, theirs._called, theirs.run_into)
+        assert ours._room == theirs._room or max(ours._room, theirs._room) == nccl_cut._MAX_TOLD  # forgotten when it was used up
+
+
+@compiled
+def test_what_it_cannot_use_is_an_error_and_what_is_called_may_fail() -> None:
+    none: frozenset[bytes] = frozenset()
+
+    def failing(*what: object) -> None:
+        raise LookupError(what)
+
+    def run(text: object, told: object, fellows: object, thread: object) -> object:
+        sets = (told, fellows, none, none, frozenset((b"Ring ",)), frozenset((b"comm ",)), set(), set())
+        return walk(text, True, [], *sets, thread, failing, failing, [], 120)  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError):
+        run("text", {}, {}, failing)
+    with pytest.raises(TypeError):
+        run(b"text\n", [], {}, failing)
+    with pytest.raises(LookupError):
+        run(b"h NCCL INFO anything\n", {}, {}, failing)
+    with pytest.raises(LookupError):
+        run(b"h NCCL INFO Ring 00\n", {b"h ": set()}, {}, failing)
+    with pytest.raises((TypeError, SystemError)):
+        run(b"h NCCL INFO Ring 00\n", {b"h ": 7}, {}, failing)
+    assert run(b"h NCCL INFO comm 0x1\n", {b"h ": set()}, {b"h ": 7}, failing) == ([], [], [], 1, 0)
+    assert run(b"no line end", {}, {}, failing) == ([], [], [], 0, 0)
+    assert run(b"", {}, {}, failing) == ([], [], [], 0, 0)
+
+
+def test_it_is_compiled_where_it_can_be() -> None:
+    header = Path(sysconfig.get_paths()["include"], "Python.h")
+    if not (shutil.which("cc") or shutil.which("gcc")) or not header.exists():
+        pytest.skip("no C compiler, or no headers of this Python")
+    if not Path(nccl_cut.__file__).with_name("_lines.c").exists():
+        pytest.skip("installed from the wheel for every machine")
+    assert walk is not None, "run `pip install --editable .` once more"
