@@ -77,14 +77,14 @@ def split(ranks: Ranks) -> Iterator[Finding]:
             machines.setdefault(address, []).append(number)
     over_network = {(t.a, t.b) for t in comm.transports if t.via.startswith("NET/")}
     for members in machines.values():
-        pairs = [(a, b) for a in members for b in members if a < b][:2000]
-        if not pairs or not all(ranks.same_machine(a, b) for a, b in pairs):
-            continue
         local = [ranks.rank[n].local_ranks for n in members]
         counted = max((n for n in local if n is not None), default=None)
         hosts = sorted({str(ranks.proc[n].host) for n in members})
+        if counted >= len(members) if counted is not None else len(hosts) < 2:  # asked first: nearly always so
+            continue
+        pairs = [(a, b) for a in members for b in members if a < b][:2000]
         apart = over_network & set(pairs)
-        if not (counted < len(members) if counted is not None else len(hosts) > 1 and apart):
+        if not pairs or counted is None and not apart or not all(ranks.same_machine(a, b) for a, b in pairs):
             continue
         off = [n for n in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE") if n in comm.env]
         if len(hosts) > 1:

@@ -212,7 +212,7 @@ class NcclLog:
         line = named(message)
         if line is None:
             return
-        pointer, rank, nranks, what, found = line
+        pointer, rank, nranks, what, form, words = line
         comm = proc.comms.get(pointer)
         starts = what == b"Init START"
         if comm is None or (starts and (comm.started or comm.ended)) or (comm.ended and not what.startswith((b"Destroy", b"Abort"))) or comm.rank != rank:
@@ -221,7 +221,7 @@ class NcclLog:
             proc.begin(pointer, comm)
             comm.where = where()
         if starts or not what or comm.comm_id is None:  # the end repeats what the start said
-            describe(comm, found)
+            describe(comm, form, words)
         if starts:
             comm.started = True
             comm.said = hash(message[: -len(_START)])

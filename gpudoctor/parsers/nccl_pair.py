@@ -72,36 +72,43 @@ def _via(raw: bytes) -> str:
     return re.sub(r"/(\d+)\(\d+\)", r"/\1", raw.decode("utf-8", "replace"))
 
 
-# Pointer, rank, size; `Init START`, `Destroy COMPLETE` or nothing; and what else the line says.
-Named = tuple[bytes, int, int, bytes, "re.Match[bytes]"]
+# Pointer, rank, size; `Init START`, `Destroy COMPLETE` or nothing; which form it has, and what else the line says.
+Named = tuple[bytes, int, int, bytes, "re.Pattern[bytes]", tuple[bytes, ...]]
 
 
 def named(message: bytes) -> Named | None:
     """A line that names a communicator."""
-    found = _INIT.fullmatch(message)
-    if found is not None:
-        return found[1], int(found[2]), int(found[3]), found[8], found
-    found = _NODES.fullmatch(message)
-    if found is not None:
-        return found[1], int(found[2]), int(found[3]), b"", found
+    if message.startswith(b"comm "):
+        found = _NODES.fullmatch(message)
+        if found is not None:
+            words = found.groups()
+            return words[0], int(words[1]), int(words[2]), b"", _NODES, words
+    else:
+        found = _INIT.fullmatch(message)
+        if found is not None:
+            words = found.groups()
+            return words[0], int(words[1]), int(words[2]), words[7], _INIT, words
     found = _COMM.match(message)
     if found is None:
         return None
     state = _STATE.search(message, found.end())
     what = (state[1] + b" " + state[2]) if state else b""
-    return found[1], int(found[2]), int(found[3]), what, found
+    return found[1], int(found[2]), int(found[3]), what, _COMM, (message[found.end() :],)
 
 
-def describe(comm: Comm, found: re.Match[bytes]) -> None:
+def describe(comm: Comm, form: re.Pattern[bytes], words: tuple[bytes, ...]) -> None:
     """What stands behind rank and size."""
-    if found.re is _INIT:
-        cuda, nvml, bus, comm_id = found.group(4, 5, 6, 7)
-        comm.cuda_dev, comm.nvml_dev, comm.bus_id, comm.comm_id = int(cuda), int(nvml), bus.decode(), comm_id.decode()
+    if form is _INIT:
+        _, _, _, cuda, nvml, bus, comm_id, _ = words
+        comm.cuda_dev = int(cuda)
+        comm.nvml_dev = int(nvml)
+        comm.bus_id = bus.decode()
+        comm.comm_id = comm_id.decode()
         comm.devices = (cuda, nvml, bus)
-    elif found.re is _NODES:
-        comm.nnodes, comm.local_ranks, comm.local_rank = int(found[4]), int(found[5]), int(found[6])
+    elif form is _NODES:
+        comm.nnodes, comm.local_ranks, comm.local_rank = int(words[3]), int(words[4]), int(words[5])
     else:
-        _describe(comm, found.string[found.end() :])
+        _describe(comm, words[0])
         comm.devices = None
 
 

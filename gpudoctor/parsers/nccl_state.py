@@ -95,14 +95,14 @@ class Comm:
         return not self.devices or not device or device in self.devices or (self.nvml_dev is None and self.bus_id is None)
 
     def add(self, told: Connection, pairs: Pairs) -> bool:
-        vias = told.vias
-        known = self.transports.get(told.pair)
+        vias, pair = told.vias, told.pair
+        known = self.transports.get(pair)
         if known is None:
-            if pairs.full:
-                pairs.count(self.nranks, *told.pair, vias[0])
+            if pairs.kept > _MOST:
+                pairs.count(self.nranks, *pair, vias[0])
                 return True
             pairs.kept += 1
-            self.transports[told.pair] = vias
+            self.transports[pair] = vias
             return True
         if vias[0] in known:
             return False
@@ -220,7 +220,11 @@ class Proc:
     def connect(self, told: Connection, pairs: Pairs) -> bool:
         """A connection of a rank to another: of the last communicator that it can be of. False where it is known."""
         own, device = told.own, told.devices[0]
-        for comm in reversed(self.all):  # mostly the last
+        comm = self.current
+        if comm is not None and comm is self.all[-1] and comm.rank == own and comm.started and comm.ended is None:  # as nearly always
+            if comm.devices is not None and device in comm.devices and told.other < comm.nranks:
+                return comm.add(told, pairs)
+        for comm in reversed(self.all):
             # Without "Init START" (up to 2.18.1) a finished communicator has all its connections.
             if comm.rank == own and comm.ended is None and (comm.started or not comm.completed) and comm.fits(told.other, device):
                 return comm.add(told, pairs)

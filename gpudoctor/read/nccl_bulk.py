@@ -52,6 +52,8 @@ class NcclBulk:
     def where(self) -> tuple[int, bytes]:
         """Number and beginning of the line just handed on; looked up only where somebody wants it as evidence."""
         head, message, place = self._now
+        if place >= 0 and not self._text:
+            return self._before + place + 1, (head + INFO + message)[:_SHOWN]
         number = at = ~place if place < 0 else place
         if self._text:
             begun, number = self._counted
