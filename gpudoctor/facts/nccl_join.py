@@ -201,7 +201,7 @@ def _sooner(message: NcclMessage, known: NcclMessage) -> bool:
         known.tier >= PEER
         and message.tier < known.tier
         or known.tier == ECHO
-        and message.tier < ECHO
+        and (message.tier < ECHO or message.tier == ECHO and known.family.startswith("torch-") > message.family.startswith("torch-"))
         or (
             message.tier == 0
             and known.tier == 1

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.nccl import Nccl, NcclMessage
-from gpudoctor.nccl_messages import classify
+from gpudoctor.nccl_messages import HARMLESS, Family, classify
 from gpudoctor.read.section import Section
 
 # torchrun and PyTorch itself, then vLLM: a worker named by its tensor-parallel rank alone has no other.
@@ -15,16 +15,22 @@ _RANK = re.compile(
     r"^.{0,120}?(?:\[(?:rank|Rank ?)(?P<own>\d{1,7})\]|\([^()]{0,60}?(?:\brank=(?P<all>\d{1,7})|(?:Worker_|Worker )TP(?P<tp>\d{1,7}))(?= )[^()]{0,60}\bpid=\d)"
 )
 
+# What stands below where NCCL left no word.
+_OTHERS = re.compile(r"(?:\S+:? )?(?:Traceback|File \"|frame #|Exception raised|\[?\d{4}-\d\d-\d\d)")
+_UNKNOWN = Family(id="unknown", pattern="", tier=HARMLESS, versions="", meaning="", remedy="")
+
 
 def parse(section: Section) -> Iterator[Fact | Loss]:
     """One message a family: the same exception is printed by every layer above it."""
     found: dict[tuple[str, str], NcclMessage] = {}
+    quotes = False  # PyTorch's `Last error:` stood above
     for line in section:
         text = line.text.strip()
         known = classify(text[:1000] + ("" if line.cut else "\n"))
-        if known is None:
+        quoted, quotes = quotes and not _OTHERS.match(text), text.endswith("Last error:")
+        if known is None and not quoted:
             continue
-        family, fields = known
+        family, fields = known if known is not None else (_UNKNOWN, {})
         told = _RANK.match(line.text)
         rank = told["own"] or told["all"] or told["tp"] if told is not None else fields.get("own_rank")
         found.setdefault(

@@ -96,6 +96,7 @@ LOGS: tuple[Format, ...] = (
             ": cudaError", "by an unexpected system error", "Worker exit type: SYSTEM_ERROR",
             " in coordination service", " heartbeat timeout", "Barrier timed out. ", "Collective ops is aborted by", "MPI_ABORT was invoked on rank",
             " bytes instead of ", "Unable to load NCCL", "libnccl.so", "Socket recv failed while polling",
+            "Last error:", "Bootstrap Root : ", "Socket creation failed", "socketFinalizeAccept: wrong ",
         ),
         r"no socket interface found|Duplicate GPU detected|using the same GPU|invalid device ordinal|failed to extend /dev/shm|shared memory segment"
         r"|NVLink SHARP|Fabric Manager or NVSwitches|peer access is not supported|Mismatched NCCL version|Got completion |ncclUnhandledCudaError"
@@ -109,7 +110,8 @@ LOGS: tuple[Format, ...] = (
         r"|client socket has (?:timed out after \d|failed to connect to any network address)"
         r"|ncclInternalError|No CUDA GPUs are available|no kernel image is available|ncclInvalidUsage|unhandled system error|NCCL error(?: in|: )"
         r"|NCCL operation \w+.{0,200}failed|essage truncated ?: receiv|collective mismatch error|may be caused by a collective mismatch|Mismatched collective detected"
-        r"|receiv(?:ed|ing) \d+ bytes instead of \d|Unable to load NCCL library|libnccl\.so[.\d]*: cannot open|Socket recv failed while polling",
+        r"|receiv(?:ed|ing) \d+ bytes instead of \d|Unable to load NCCL library|libnccl\.so[.\d]*: cannot open|Socket recv failed while polling"
+        r"|(?:^|[\s:])Last error:\s*$|Bootstrap Root : (?:mismatch in|rank \d+ of)|Socket creation failed : |socketFinalizeAccept: wrong ",
     ),
     # A command that starts the run below it, and may give it settings; what merely speaks of a setting is left to the parser
     # to pass over.

@@ -72,6 +72,7 @@ class Recogniser(Passing):
         self._before: deque[Line] = deque(maxlen=_BEFORE)  # the last lines, as they came
         self._after: Block | None = None  # which scattered section the next lines go with
         self._left = 0
+        self._quoting: Block | None = None  # where PyTorch's `Last error:` stands: the next line is NCCL's word
         self._nccl: NcclBulk | None = None
         self._sieve = Sieve(telling)
         self._line_ends = 0  # in the last chunk
@@ -121,7 +122,7 @@ class Recogniser(Passing):
         return is_nccl(line.text)
 
     def busy(self) -> bool:
-        return bool(self._open) or self._left > 0
+        return bool(self._open) or self._left > 0 or self._quoting is not None
 
     def run(self, chunks: Iterable[bytes]) -> Iterator[Section]:
         for line in lines_of(chunks, self):
@@ -134,6 +135,9 @@ class Recogniser(Passing):
         if self._left and self._after is not None:
             self._left -= 1
             self._after.lines.append(line)
+        if self._quoting is not None and line.text.strip():
+            self._quoting.lines.append(line)
+            self._quoting = None
         if self._by_nccl(line):
             words = before_nccl(line.text)
             if words is None or self._telling.search(words) is None:
@@ -206,6 +210,8 @@ class Recogniser(Passing):
                 line = line._replace(text=line.text + "\\")  # the command goes on
             if found.format.around is None:
                 begun.add(line)
+                if found.format.kind == "nccl-text" and text.rstrip().endswith("Last error:"):
+                    self._quoting = begun
             else:
                 self._with_neighbours(begun, *found.format.around)
             if len(begun.lines) > (MAX_SECTION if found.format.around is None else MAX_AROUND):

@@ -307,6 +307,11 @@ def test_a_run_that_a_setting_ended_is_no_pass() -> None:
     assert report("node01:700:710 [0] NCCL INFO NCCL_ALGO set by environment to Ring\n").exit_code == 0
 
 
+def test_a_machine_learning_librarys_socket_that_has_no_address() -> None:
+    told = report("include/socket.h:344 WARN Socket creation failed : Address family not supported by protocol\n")
+    assert found(told, "network-error") and told.exit_code == 1
+
+
 DEEPSPEED = "[2024-02-08 12:00:00,790] [INFO] [launch.py:{at}:main] 0 {setting}\n"
 
 

@@ -13,11 +13,15 @@ from gpudoctor.discover import load
 from gpudoctor.nccl_messages import classify, families
 from tests.nccl_logs import job
 from tests.support import FIXTURES, gpudoctor, report
+from tests.unit.test_homes import report as judged
 
 SAMPLES = [
     ("duplicate-gpu", "Duplicate GPU detected : rank 4 and rank 0 both on CUDA device 1000", None),
     ("duplicate-gpu", "Multiple ranks detected using the same GPU on this node", None),
     ("duplicate-gpu", "Multiple Ranks are using the same GPU/Partition. Set NCCL_MULTI_RANK_GPU_ENABLE=1", None),
+    ("graph-device", "XML Import Channel : dev 3 not found.", None),
+    ("ib-registration", "Call to ibv_reg_mr_iova2 failed with error Invalid argument", None),
+    ("no-interface", "ncclSocketInit: connecting to address  with family 59936 is neither AF_INET(2) nor AF_INET6(10)", None),
     ("may-hang", "Your program may be hanging, this may be caused by a collective mismatch around rank 3. Please check your calls", None),
     ("no-interface", "Bootstrap : no socket interface found", None),
     ("version-of-ranks", "Mismatched NCCL version detected : rank 0 version 22304 rank 1 version 22809", None),
@@ -200,3 +204,34 @@ FIELD = [
 def test_wordings_of_reports_find_their_family(name: str, text: str, file: str | None) -> None:
     found = classify(text + "\n", file)
     assert found is not None and found[0].id == name
+
+
+LAST_ERROR = (
+    "{head}torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1207, {result} (run with NCCL_DEBUG=INFO for details), NCCL version 2.14.3\n"
+    "{head}ncclInternalError: Internal check failed.\n{head}Last error:\n{head}{text}\n"
+)
+
+
+QUOTED = [("", name, text) for name, text, file in SAMPLES if file is None]
+QUOTED += [(head, "world-size", "Bootstrap Root : rank 3 of 8 ranks has already checked in") for head in ("[rank3]: ", "[1,3]<stderr>:", "node07: ", "[trainer3|1]:")]
+
+
+@pytest.mark.parametrize(("head", "name", "text"), QUOTED)
+def test_what_pytorch_quotes_of_nccl_is_the_cause(head: str, name: str, text: str) -> None:
+    known = next(f for f in families() if f.id == name)
+    if known.slug is None or known.tier >= 8:
+        return
+    told = judged(LAST_ERROR.format(head=head, text=text, result="internal error"))
+    assert told.diagnoses[0].finding.slug == known.slug and text[:30] in told.diagnoses[0].finding.evidence[0].value
+
+
+@pytest.mark.parametrize("below", ["Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "Exception raised from check at Utils.cpp:1 (most recent call first):"])
+def test_what_stands_below_an_empty_last_error_is_not_nccls_word(below: str) -> None:
+    told = judged(LAST_ERROR.format(head="", text=below, result="internal error"))
+    assert told.diagnoses[0].finding.slug == "peer-died" and "NCCL's own words" not in told.diagnoses[0].finding.message
+
+
+def test_words_of_nccl_that_no_family_knows_are_shown() -> None:
+    told = judged(LAST_ERROR.format(head="[rank3]: ", text="Net : something new went wrong", result="unhandled system error"))
+    assert "something new went wrong" in told.diagnoses[0].finding.message
+    assert judged("node01:700:710 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\nLast error:\nnone\n").exit_code == 0
