@@ -43,11 +43,17 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
             what = f"why DCGM's {_called(name)} {ended}{where}"
             if what not in told:
                 told.add(what)
-                yield Missing(what, f"DCGM says: {shown}" if open_ else shown, needed=failed)
+                yield Missing(what, (f"DCGM says: {shown}" if open_ else shown) + (f"; {_next(name)}" if failed else ""), needed=failed)
 
 
 def _called(name: str) -> str:
     return f"health watch of the {name.removeprefix(WATCH)}" if name.startswith(WATCH) else name if name == OVERALL else f"test {name}"
+
+
+def _next(name: str) -> str:
+    """What tells more than the table did."""
+    again = "dcgmi health -c" if name.startswith(WATCH) or name == OVERALL else "dcgmi diag -r 2 -v"
+    return f"the whole output of `{again}`, and of `sudo dmesg -T` from the same time, may tell"
 
 
 def harmless(text: str) -> bool:

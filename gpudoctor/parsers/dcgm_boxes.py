@@ -61,10 +61,9 @@ class Health:
         self._open = False
 
     def end(self) -> None:
-        """A message that the end of the output may have broken off says nothing for sure."""
+        """The last line of a message that the end of the output may have broken off says nothing for sure."""
         if self._open and self._found:
-            test, gpu, status, line, _ = self._found.pop()
-            self._found.append((test, gpu, status, line, []))
+            del self._found[-1][4][-1:]
 
     def tests(self, section: Section) -> Iterator[ToolTest]:
         if self._overall is not None:

@@ -304,7 +304,9 @@ def test_of_two_messages_the_one_without_a_cause_is_said() -> None:
     text = table("GPU 3 has uncorrectable memory errors and row remappings are pending", "GPU 3 does something else entirely and fails")
     status, document = report("check", "--from", "-", stdin=text.encode())
     assert status == 3 and slugs(document) >= {"ecc-remap"}
-    assert [m["reason"] for m in document["missing"] if "DCGM" in m["fact"]] == ["DCGM says: GPU 3 does something else entirely and fails"]
+    assert [m["reason"] for m in document["missing"] if "DCGM" in m["fact"]] == [
+        "DCGM says: GPU 3 does something else entirely and fails; the whole output of `dcgmi diag -r 2 -v`, and of `sudo dmesg -T` from the same time, may tell"
+    ]
 
 
 def test_who_asks_for_one_check_gets_its_answer() -> None:
@@ -336,3 +338,14 @@ def test_noise() -> None:
     for text in ('{"DCGM GPU Diagnostic": {"test_categories": [1, null, {"tests": [null, {"name": 3}]}]}}', '{"DCGM Diagnostic": {}}', "[" * 5000):
         with pytest.raises(Unparsable):
             facts(text, "dcgm-json")
+
+
+def test_an_excerpt_of_a_health_watch_keeps_what_stands_whole() -> None:
+    """Synthetic: rows without the frame around them, as authors quote them; the last line of a message may go on."""
+    rows = (("Overall Health", "Failure"), ("-> 0", "Failure"), ("   -> NVLINK system", "Failure"), ("", "GPU 0's NvLink link 3 is currently down ..."), ("", "GPU 0's NvLink link 4 is cur"))
+    text = "".join(f"| {left:<25} | {right:<45} |\n" for left, right in rows)
+    links = [(n.gpu, n.link, n.active) for f in facts(text) if isinstance(f, NvLinks) for n in f]
+    assert links == [(0, 3, False)]
+    status, document = report("check", "--from", "-", stdin=text.encode())
+    assert status == 3
+    assert any("link 3 is currently down" in m["reason"] and "dcgmi health -c" in m["reason"] for m in document["missing"])
