@@ -1,7 +1,8 @@
 """`nvidia-smi --query-gpu=… --format=csv` to Gpus and Driver.
 
-Only with its header, or with the echoed command that asked for `noheader`: else the columns would be a guess. Any choice and order of columns is read; repeated rows of
-one GPU (`-l`) become its samples.
+Only with its header, or with the echoed command that asked for `noheader`: else the columns would be a guess. Any choice
+and order of columns is read; repeated rows of one GPU (`-l`) become its samples. Rows that name no GPU are counted where
+the command asked for all of them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from gpudoctor.parsers.smi_fields import FIELDS, bare
 from gpudoctor.read.section import Line, Section, Unparsable
 
 _ASKED = re.compile(r"--query-(?:gpu|remapped-rows|retired-pages)[= ][\"']?([a-z][\w.]*(?:,[a-z][\w.]*)*)")
+# With these the rows are not all GPUs in their order, each once.
+_CHOSEN = re.compile(r"\s(?:-i|--id|-l|--loop|-lms|--loop-ms)(?:[\s=\d]|$)")
 _COLUMN = re.compile(r"^([a-z][a-z0-9_.]*)(?: \[([^\]]*)\])?$")
 # Column -> the name that `-q -x` has for the same reading, whose conversion then serves both.
 _AS_XML: dict[str, tuple[str, ...]] = {
@@ -59,12 +62,18 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     lines = [line for line in section if line.text.strip()]
     if not lines:
         raise Unparsable(f"{section.source}: an empty table")
+    command = section.command or ""
+    typed = "--query-gpu" in lines[0].text
+    if typed:  # the section begins with the command that asked for no header
+        command = lines.pop(0).text
+        if not lines:
+            raise Unparsable(f"{section.source}: no row below the command that asks nvidia-smi for them")
     columns = [_COLUMN.match(c.strip()) for c in lines[0].text.split(",")]
-    asked = _ASKED.search(section.command or "")
-    if not lines[0].cut and all(columns):
+    asked = _ASKED.search(command)
+    if not lines[0].cut and all(columns) and not typed:
         names = [(c[1], c[2]) for c in columns if c]
         del lines[0]
-    elif asked and "noheader" in (section.command or ""):
+    elif asked and "noheader" in command:
         names = [(name, None) for name in asked[1].split(",")]
     else:
         raise Unparsable(f"{section.source}: rows of nvidia-smi without a readable header; the command above them or `--format=csv` names the columns")
@@ -78,6 +87,9 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             continue
         if cells:
             rows.append(_row(section, line, names, cells))
+    if typed and not _CHOSEN.search(command) and not any({"bdf", "uuid", "index"} & r.keys() for r in rows):
+        for place, row in enumerate(rows):  # nvidia-smi lists every GPU in the order of its index
+            row["index"] = place
     version = next((r["driver"] for r in rows if r.get("driver")), None)
     if version:
         yield Driver(DriverEntry(version=version[0], origin={"*": version[1]}))

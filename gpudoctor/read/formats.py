@@ -51,6 +51,9 @@ _SMI_QUOTED = (
 # What may stand behind `Link 3: ` (states, remote ends, counters).
 _LINK_VALUE = r"(?:\d+(?:\.\d+)? ?GB/s|<|[Ii]nactive|Sleep|Remote Device|[0-9A-F]{8}:|[A-Z][\w/ ]{1,40}(?:Errors?|events|discards|packets|bytes|Blocks|BER))"
 _ENV_NAMES = r"(?:NCCL_[A-Z0-9_]+|TORCH_NCCL_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|NVIDIA_VISIBLE_DEVICES)"
+_ASKS_CSV = r"(?:^|[$#%>]\s)\s*(?:sudo\s+)?nvidia-smi\s[^|;&]{0,80}?--query-gpu[= ][\"']?"
+# A pipe may sort the rows or leave some out; in a table of a page its bar has become a tab.
+_NO_HEADER = r"[\"']? [^|;&\t]{0,60}?\bnoheader\b[^|;&\t]{0,40}$"
 _COLUMN = r"[a-z][a-z0-9_.]*(?: \[[^\],]{1,12}\])?"
 
 # First lines of other outputs: where a post is indented as a whole, an output whose lines are indented anyway ends there.
@@ -151,14 +154,25 @@ OUTPUTS: tuple[Format, ...] = (
         first=r"^\s*=+NVSMI LOG=+",
         joins=False,
     ),
+    # An echoed command that asked for no header: it alone names the columns of what stands below it, here a single one.
     Format(
         "smi-csv",
-        ("pci.bus_id", "pcie.link", "gpu_bus_id", "driver_version", "gpu_name", "gpu_uuid", "index,", "utilization.", "persistence_mode", "remapped_rows.", "retired_pages.", "[MiB]", "[W]", "[%]"),
+        ("--query-gpu",),
+        rf"{_ASKS_CSV}[a-z][\w.]*{_NO_HEADER}",
+        r"^\s*(?:\d[\d.]{0,15}(?: (?:MiB|W|%|MHz))?|0x[0-9A-Fa-f]{1,16}|\[?N/A\]?|\[Not Supported\]|(?:En|Dis)abled|(?:Not )?Active|Yes|No|P\d{1,2}"
+        r"|Not Started|In Progress|Completed|Success|(?:NVIDIA|Tesla|Quadro|GeForce|GRID) \w[\w ()/.-]{0,60}|[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d|GPU-[0-9a-f-]{36})\s*$",
+        first=_ASKS_CSV,
+        joins=False,
+    ),
+    Format(
+        "smi-csv",
+        ("--query-gpu", "pci.bus_id", "pcie.link", "gpu_bus_id", "driver_version", "gpu_name", "gpu_uuid", "index,", "utilization.", "persistence_mode", "remapped_rows.", "retired_pages.", "[MiB]", "[W]", "[%]"),
         rf"^(?=[^A-Z]*(?:pci\.|pcie\.|gpu_bus_id|driver_version|gpu_name|uuid|memory\.|utilization\.|persistence_mode|mig\.mode|fabric\.|remapped_rows\.|retired_pages\.))\s*{_COLUMN}(?:\s*,\s*{_COLUMN})+\s*$"
+        rf"|{_ASKS_CSV}[a-z][\w.]*(?:,[a-z][\w.]*)+{_NO_HEADER}"
         # A row of `noheader` that begins with the index and names the GPU.
         r"|^\s*\d{1,3}, (?:[^,]{1,80}, ){0,12}?(?:NVIDIA [A-Z][\w -]{1,60}|Tesla [A-Z]\S{1,40})(?:, [^,]{1,80}){2,24}\s*$",
         r"^(?!\s*max locked memory)[^,]{1,80}(?:,[^,]{0,120})+$",
-        first=rf"^\s*{_COLUMN}(?:\s*,\s*{_COLUMN})+\s*$",
+        first=rf"^\s*{_COLUMN}(?:\s*,\s*{_COLUMN})+\s*$|{_ASKS_CSV}",
         joins=False,
         hints=(r" NVIDIA [A-Z][\w -]{1,60}, ", r" Tesla [A-Z]\S{1,40}, "),
     ),
