@@ -1,4 +1,4 @@
-"""The outputs of measuring and diagnosing tools beside NCCL's: CUDA's p2pBandwidthLatencyTest, and DCGM's dcgmi."""
+"""The outputs of measuring and diagnosing tools beside NCCL's: CUDA's samples, and DCGM's dcgmi."""
 
 from __future__ import annotations
 
@@ -31,6 +31,16 @@ TOOLS: tuple[Format, ...] = (
         r"|Copy data back|Shutting down|Test (?:passed|failed))",
         strangers=2,
         first=r"^\s*\[P2P \(Peer-to-Peer\) GPU",
+        joins=False,
+    ),
+    Format(
+        "bandwidth-test",
+        ("CUDA Bandwidth Test]", " Device Bandwidth, ", " Host Bandwidth, "),
+        r"^\s*\[?CUDA Bandwidth Test\] - |^\s*(?:Host to Device|Device to (?:Host|Device)) Bandwidth, \d+ Device\(s\)",
+        r"^\s*\[?CUDA Bandwidth Test\] - |^\s*(?:Running on|(?:Quick|Range|Shmoo) Mode|Device \d+: |(?:PINNED|PAGEABLE) Memory|Transfer Size|Result = |NOTE: |\.{3,}\s*$)"
+        r"|^\s*(?:Host to Device|Device to (?:Host|Device)) Bandwidth, |^\s*\d{1,12}\s+\d+(?:\.\d+)?\s*$",
+        strangers=1,
+        first=r"^\s*\[?CUDA Bandwidth Test\] - ",
         joins=False,
     ),
     Format(
