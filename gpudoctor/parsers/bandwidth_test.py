@@ -69,7 +69,8 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         HostCopy(
             gpu=number,
             name=names.get(number),
-            **{name: rate for name, (rate, _) in known.items()},
+            to_device_gbs=known["to_device_gbs"][0] if "to_device_gbs" in known else None,
+            from_device_gbs=known["from_device_gbs"][0] if "from_device_gbs" in known else None,
             origin={**{name: spot for name, (_, spot) in known.items()}, "*": next(iter(known.values()))[1]},
         )
         for number, known in sorted(best.items())
