@@ -36,7 +36,7 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
                     needed=begun > len(absent),
                 )
                 return
-        watchdog = store.get(Watchdog) if Nccl not in store else None
+        watchdog = store.get(Watchdog) if not any(_came_about(comm) for comm in comms) else None
         # SIGTERM is how a launcher stops the others.
         ended = [d for d in watchdog.deaths if d.exitcode not in (0, -TERMINATE) and not d.after] if watchdog is not None else []
         if ended:
@@ -51,9 +51,14 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
             return
 
 
+def _came_about(comm: NcclComm) -> bool:
+    """Something that NCCL says only once its ranks have met."""
+    return bool(comm.transports or comm.counts or comm.channels is not None or any(r.completed or r.nnodes is not None for r in comm.ranks))
+
+
 def _waiting(comm: NcclComm) -> set[int]:
     """Ranks that those shown wait for, as far as the log goes: it shows nothing that comes once all are there."""
     begun = comm.ranks and all(r.started and not r.completed and r.ended is None and r.nnodes is None for r in comm.ranks)
-    if not begun or comm.transports or comm.counts or comm.channels is not None or comm.nranks is None or comm.nranks > _MOST:
+    if not begun or _came_about(comm) or comm.nranks is None or comm.nranks > _MOST:
         return set()
     return set(range(comm.nranks)) - {r.rank for r in comm.ranks if r.rank is not None}

@@ -58,6 +58,8 @@ def _env(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
     if found is None:
         return
     name, value = found[1].decode(), found[2].decode("utf-8", "replace")
+    if value[-1:] in ('"', "'", "`") and value.count(value[-1]) == 1:  # of the sentence that quotes the line
+        value = value[:-1]
     if value[-1:] == "." and value[:-1].lstrip("-").isdigit():
         value = value[:-1]
     if proc.env.get(name, value) != value:

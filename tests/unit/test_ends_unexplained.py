@@ -76,3 +76,10 @@ def test_a_rank_whose_line_was_cut_did_appear() -> None:
 def test_an_excerpt_is_not_a_job_that_waits(text: str) -> None:
     told = report(text)
     assert told.exit_code == 0 and not any(m.fact == "whether the communicator came about" for m in told.missing)
+
+
+def test_the_start_of_a_log_does_not_show_that_the_communication_is_in_order() -> None:
+    start = "node07:100:100 [0] NCCL INFO NCCL version 2.28.9+cuda13.0\nnode07:100:100 [0] NCCL INFO Bootstrap: Using eth0:10.0.0.1<0>\n"
+    told = report(start + table(1))
+    assert told.exit_code == 3 and [m.fact for m in told.missing if m.needed] == ["why the job ended"]
+    assert report(start).exit_code == 0

@@ -334,3 +334,10 @@ def test_the_head_of_an_nccl_of_2016_is_none_of_ras() -> None:
     text = "NCCL version 1.3.4 compiled with CUDA 8.0\nINFO rank 0 using buffSize = 2097152\nWARN src/reduce.cu:126 Cuda failure 'invalid resource handle'\n"
     told = report(text)
     assert found(told, "cuda-error") and not any("RAS" in m.reason for m in told.missing)
+
+
+@pytest.mark.parametrize(("quoted", "level"), [('"NCCL INFO NCCL_P2P_LEVEL set by environment to PHB"', "PHB"), ("`NCCL INFO NCCL_P2P_LEVEL set by environment to 3.`", "3"), ("NCCL INFO NCCL_P2P_LEVEL set by environment to SYS", "SYS")])
+def test_the_marks_of_a_quotation_are_no_part_of_a_value(quoted: str, level: str) -> None:
+    told = report("I see in my log\n" + quoted + "\n")
+    (comm,) = told.hosts[0].get(Nccl) or ()
+    assert comm.env == {"NCCL_P2P_LEVEL": level}
