@@ -15,7 +15,7 @@ def main() -> None:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # nohup's stays ignored
             signal.signal(number, _leave)
     # Facts are a tree without cycles: looking for some every 700 objects found none and took 9 ms of a check, and more of a large log.
-    gc.set_threshold(100_000, 20, 50)
+    gc.set_threshold(1_000_000, 20, 50)
     from gpudoctor.cli.main import main
 
     main()

@@ -11,7 +11,7 @@
 
 #define SHAPE 1024 /* bytes of the longest line whose shape is compared here */
 
-static const char MARK[] = "NCCL ", INFO[] = "NCCL INFO ", VIA[] = " via ", WARNS[] = "NCCL WARN ";
+static const char CHOSE[] = " Bytes -> ", MARK[] = "NCCL ", INFO[] = "NCCL INFO ", VIA[] = " via ", WARNS[] = "NCCL WARN ";
 #define LEN(word) (sizeof(word) - 1)
 #define NUMBERED 10 /* bytes of `Channel 00` */
 #define WORD 5      /* by so many first bytes of a message its reader is found */
@@ -100,8 +100,8 @@ static int of_nccl(Handed *handed, const char *line, const char *mark, const cha
         if (told == NULL) goto done;
     }
     const int broken = length > 1 && memchr(message, '\r', length - 1) != NULL; /* a progress bar ran into it */
-    const int asks = runs_together || broken || (word > 0 && message[0] >= '0' && message[0] <= '9')
-        ? 1 : PySet_Contains(handed->asked, beginning);
+    const int counts = word > 0 && message[0] >= '0' && message[0] <= '9' && memmem(message, length, CHOSE, LEN(CHOSE)) != NULL;
+    const int asks = runs_together || broken || counts ? 1 : PySet_Contains(handed->asked, beginning);
     if (asks < 0) goto done;
     if (asks && (runs_together || word < WORD || broken || memcmp(message, "Chann", WORD) != 0 ||
                  memmem(message, length, VIA, LEN(VIA)) == NULL)) {
