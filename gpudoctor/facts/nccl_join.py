@@ -126,15 +126,15 @@ def _comm(group: _Group, counts: Mapping[tuple[int, str], int]) -> NcclComm:
     members = group.members
     procs = _unique(p for p, _ in members)
     ranks = tuple(sorted((r for _, r in members if r is not _NOBODY), key=lambda r: -1 if r.rank is None else r.rank))
-    pairs: dict[tuple[int, int], dict[str, None]] = {}
+    pairs: dict[tuple[int, int], tuple[str, ...]] = {}
     of_process: dict[Process, list[NcclRank]] = {}
     for proc, rank in members:
         if group.messages:
             of_process.setdefault((proc.source, proc.host, proc.pid), []).append(rank)
         for pair, names in rank.transports.items():
-            known = pairs.setdefault(pair, {})
-            for name in names:
-                known[name] = None
+            known = pairs.setdefault(pair, names)
+            if known is not names and known != names:  # both ends tell of a pair, mostly the same
+                pairs[pair] = tuple(dict.fromkeys((*known, *names)))
     beyond = {kind: n for (nranks, kind), n in counts.items() if nranks == group.nranks}
     listed = tuple(Transport(a, b, via) for (a, b), names in sorted(pairs.items()) for via in names)
     summed: dict[str, int] = {}
