@@ -19,7 +19,7 @@ MAX_MESSAGES = 5000  # of one tier: each rank's echo is kept, and none of them t
 INFO_TELLS = frozenset((b"P2P i", b"Could", b"peer ", b"ncclM", b"Call ", b"socke", b"Faile", b"cuMem", b"Mism", b"NVLin"))
 
 # How the lines begin that show what a call gave back.
-RESULT_TELLS = frozenset((b"group", b"enque", b"misc/", b"init."))
+RESULT_TELLS = frozenset((b"group", b"enque", b"misc/", b"init.", b"proxy"))
 
 
 class Heard:

@@ -32,7 +32,7 @@ _SOURCE = re.compile(rb"(?: ?([\w./+-]+\.(?:cc|h|cu|c|cpp))|(?<=\]) ([A-Za-z_]\w
 _LINKED = re.compile(rb"\[([\w./+-]+:\d+)\]\(https?://[^()\s]*\)")
 _FUNCTION = re.compile(rb"(?:^|\s)()([A-Za-z]\w*_\w*):\d+ *$")  # a plug-in's, where the process was left out
 # What NCCL gave back to its caller. Deeper in the stack a result may be one that it goes on without.
-_RESULT = re.compile(rb"(?:(?:misc/)?(?:group|enqueue)\.cc:\d+ -> [1-6](?: \[Async thread\])?|init\.cc:\d+ -> [1-6] \[Async thread\])[ \r]*\n")
+_RESULT = re.compile(rb"(?:(?:misc/)?(?:group|enqueue)\.cc:\d+ -> [1-6](?: \[Async thread\])?|init\.cc:\d+ -> [1-6] \[Async thread\]|proxy\.cc:\d+ -> [1-6] \[\w+ [Tt]hread\])[ \r]*\n")
 # A writer's prefix at the end of what stands before its message; the same where it runs into another's.
 _WRITER = re.compile(rb"[A-Za-z_][\w.-]*:\d+(?::\d+)? \[-?\d+\] *$")
 _NEXT = re.compile(rb"[A-Za-z_][\w.-]*:\d+(?::\d+)? \[-?\d+\][^\n]*$")

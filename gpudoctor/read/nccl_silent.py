@@ -7,7 +7,7 @@ W, _B, _BAR = b"WB|"  # a letter is found many times faster than a word, as a nu
 # How lines begin that say nothing we keep: passed over before anything else is asked.
 SILENT = frozenset(
     (
-        b"Trees", b"Tree ", b"Conne", b"threa", b"P2P C", b"CC Of", b"TUNER", b"PROFI", b"ENV/P", b"[Prox", b"proxy", b"Check", b"TOPO/", b"Topol",
+        b"Trees", b"Tree ", b"Conne", b"threa", b"P2P C", b"CC Of", b"TUNER", b"PROFI", b"ENV/P", b"[Prox", b"Check", b"TOPO/", b"Topol",
         b"Alloc", b"Loade", b"Initi", b"Assig", b"RAS c", b"Enabl", b"Comm ", b"Launc", b"Memor", b"GIN/P", b"RMA/P",
         b"Send:", b"Recv:",
     )

@@ -341,3 +341,18 @@ def test_the_marks_of_a_quotation_are_no_part_of_a_value(quoted: str, level: str
     told = report("I see in my log\n" + quoted + "\n")
     (comm,) = told.hosts[0].get(Nccl) or ()
     assert comm.env == {"NCCL_P2P_LEVEL": level}
+
+
+def test_a_thread_of_the_proxy_that_ended_with_a_result() -> None:
+    """The warning above it was left out of the paste. Results deeper in the stack may be ones that NCCL goes on without."""
+    head = "node07:100:310 [0] NCCL INFO "
+    told = report(head + "transport/net.cc:1134 -> 6\n" + head + "proxy.cc:679 -> 6\n" + head + "proxy.cc:858 -> 6 [Proxy Thread]\n")
+    (died,) = found(told, "peer-died").values()
+    assert died.confidence == "possible" and died.evidence[0].where == "line 3"
+    assert report(head + "proxy.cc:679 -> 6\n" + head + "[Proxy Progress] Device 0 CPU core 3\n" + head + "Bootstrap : Using eth0:10.0.0.1<0>\n").exit_code == 0
+
+
+def test_the_threads_result_is_the_effect_of_what_the_warning_names() -> None:
+    head = "node07:100:310 [0] "
+    told = report(head + "transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<33092> with error 12, opcode 0, len 0, vendor err 129 (Recv)\n" + head + "NCCL INFO proxy.cc:858 -> 6 [Proxy Thread]\n")
+    assert [d.finding.slug for d in told.diagnoses] == ["network-error"]
