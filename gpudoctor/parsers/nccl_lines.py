@@ -23,7 +23,7 @@ from gpudoctor.read.nccl_silent import WARNS, W
 
 MAX_PROCS = 20_000
 
-_WHO = re.compile(rb"(?:^|[\s>:\]|)*`\"'])([A-Za-z0-9_][\w.-]*):(\d+)(?::(\d+))?(?: \[(-?\d+)\])? *$")
+_WHO = re.compile(rb"(?:^|[\s>:\]|)*`\"',])([A-Za-z0-9_][\w.-]*):(\d+)(?::(\d+))?(?: \[(-?\d+)\])? *$")
 _CUT_HOST = re.compile(rb"(?:^|[^:]):$")  # what is left of a host's name that was cut or masked at its beginning
 _ONLY_DEV = re.compile(rb"(?:^|\s)\[(-?\d+)\] *$")
 # The part of a WARN or ATTN prefix behind the device: `transport/net.cc:12 (netInit) `, a plug-in's `ofi_process_cq:12 `,

@@ -9,11 +9,14 @@ from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.nccl import Nccl, NcclMessage
 from gpudoctor.nccl_messages import HARMLESS, Family, classify
 from gpudoctor.read.section import Section
+from gpudoctor.read.text import strip_prefixes
 
 # torchrun and PyTorch itself, then vLLM: a worker named by its tensor-parallel rank alone has no other.
 _RANK = re.compile(
     r"^.{0,120}?(?:\[(?:rank|Rank ?)(?P<own>\d{1,7})\]|\([^()]{0,60}?(?:\brank=(?P<all>\d{1,7})|(?:Worker_|Worker )TP(?P<tp>\d{1,7}))(?= )[^()]{0,60}\bpid=\d)"
 )
+# A launcher's, a logger's or a pod's words before an exception.
+_BEFORE = re.compile(r"^.{1,200}?[\s\]:>|,\"](?=(?:[A-Za-z_]\w*\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): )")
 
 # What stands below where NCCL left no word.
 _OTHERS = re.compile(r"(?:\S+:? )?(?:Traceback|File \"|frame #|Exception raised|\[?\d{4}-\d\d-\d\d)")
@@ -39,7 +42,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
                 family=family.id,
                 slug=family.slug,
                 tier=family.tier,
-                text=text[:500],
+                text=_BEFORE.sub("", strip_prefixes(text))[:500],
                 source=section.source,
                 line=line.number,
                 level="TEXT",

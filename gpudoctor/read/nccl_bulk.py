@@ -43,7 +43,7 @@ class NcclBulk:
         self._before = line.number - 1
         if message.startswith(b"INFO "):
             self._now = (head, message[5:], 0)
-            if not says_nothing(message[5:]):
+            if message[5:].strip() and not says_nothing(message[5:]):
                 self.log.info(head, message[5:], self.where)
         else:
             self._now = (head, message, ~0)

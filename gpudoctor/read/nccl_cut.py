@@ -33,7 +33,7 @@ _SHORT_LINE = re.compile(rb"\n[\w/()]{1,30}\r?\n")
 _FOLDED = re.compile(rb"( via (?:P2P|SHM|NET)[^\n]{0,40})\n(?!\d+\r?\n)([\w/()]{1,30})(\r?)\n")
 # How a transport stands behind `via `, whole.
 TRANSPORT = (
-    rb"(?:P2P/(?:direct pointer|indirect/\d+\[[0-9a-f]+\]|IPC|CUMEM|MNNVL)(?:/(?:read|CE))*|SHM(?:/(?:direct|CE))+|direct shared memory"
+    rb"(?:P2P/(?:direct pointer|indirect/\d+\[[0-9a-f]+\]|IPC|CUMEM|MNNVL)(?:/(?:read|CE))*|SHM(?:/(?:direct|CE)){1,2}|direct shared memory"
     rb"|NET/[\w .+-]+/\d+(?:\(\d+\))?(?:/(?:GDRDMA(?:\(PCI\))?|Shared))*)"
 )
 _WHOLE = re.compile(rb" via " + TRANSPORT + rb"[ \r]*$")
@@ -221,6 +221,9 @@ class Cutter:
         """A line that was not told before."""
         word = tail[:5]
         if _CR in tail and (end := tail.find(b"\r", 0, -1)) >= 0:  # a progress bar ran into it
+            if tail.find(MARK, end) >= 0:
+                self._several(cuts, tail, place)
+                return
             tail = tail[:end]
         if told is None:
             told = self._thread(head)
@@ -249,6 +252,19 @@ class Cutter:
         elif word in CALLS and tail.find(OPCOUNT, 0, FAR) > 0:
             self._called.add(head)
         cuts.append((head, tail + b"\n", place))
+
+    def _several(self, cuts: list[Cut], line: bytes, place: int) -> None:
+        """Messages that stand in one line, parted by carriage returns."""
+        for text in line.split(b"\r"):
+            head, mark, tail = text.partition(INFO)
+            if not mark:
+                head, mark, message = text.partition(MARK)
+                if mark:
+                    cuts.append((head, message + b"\n", ~place))
+                else:
+                    self.run_into.append(text)
+            elif tail[:5] not in QUIET or self._heard(head, tail):
+                self._new(cuts, self._told.get(head), head, tail, place)
 
     def _within(self, told: set[bytes], head: bytes, chosen: bytes) -> bool:
         """Was this choice told, or the same of a smaller and of a larger call? A job may call with a million sizes."""

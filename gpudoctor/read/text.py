@@ -13,6 +13,7 @@ from gpudoctor.read.section import Line
 MAX_LINE = 1 << 16  # characters; the rest of a longer line is dropped (and the line marked cut)
 MAX_JSON = 1 << 22  # the same for JSON in one line: a host with 500 PCI functions needs 200 kB, 2,000 calls of a flight recorder 3 MB
 _EMPTIED = bytes(8)
+_OF_NCCL = b"NCCL "
 _SAMPLE = 512  # bytes by which the encoding is told
 
 # CSI and OSC sequences, the choice of a character set (`tput sgr0` prints it too), other two-character escapes; then every
@@ -133,7 +134,12 @@ def _without_hidden(chunk: bytes) -> bytes:
             chunk = _WIDTHLESS.sub(b"", _WIDE.sub(b" ", chunk))
     if b"\0" in chunk:
         chunk = chunk.replace(b"\0", b"")
-    return chunk.replace(b"&nbsp;", b" ") if b"&" in chunk else chunk
+    chunk = chunk.replace(b"&nbsp;", b" ") if b"&" in chunk else chunk
+    if _OF_NCCL in chunk:
+        from gpudoctor.read.wrapped import unwrapped  # only where there is such a line
+
+        chunk = unwrapped(chunk)
+    return chunk
 
 
 def lines_of(chunks: Iterable[bytes], passing: Passing | None = None) -> Iterator[Line]:

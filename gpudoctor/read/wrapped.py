@@ -1,0 +1,174 @@
+"""What is put around a line of NCCL's by those who collect, export and quote it, taken off before anything is read.
+
+A prefix harms nothing, but NCCL's values end where its line does: behind `NCCL_P2P_DISABLE set by environment to 1` what
+follows would be part of the value. So JSON, CSV, HTML, Markdown, and what Ray says at the end of a line go. As many lines are
+left as there were: messages that stood in one line are parted by carriage returns, as a progress bar's are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpudoctor.pattern import lazy
+from gpudoctor.read.nccl_cut import INFO, MARK
+
+# What gives it away that there is something to take off: each is looked for in a whole chunk, so each must be found fast.
+_TELLS = (b'"', b"&", b"`", b"\\", b"**", b"</", b"<br", b"',\n", b" across cluster]", b"[0m", b"^[[", b"#033[", b"Z,")
+_WIDE_TELLS = (b"\xe2\x86\x92", b"\xe2\x80\x93>", b"\xe2\x80\x94>", b"\xe2\x94\x82\n")
+_MAX_LEVELS = 3  # JSON within JSON, entities of entities
+_MAX_WRAPPED = 1 << 20  # bytes of a line
+
+_OWN = lazy(rb"NCCL (?:INFO |WARN |ATTN |DIAG |ABORT |CALL |TRACE |version \d)")
+# A string, or an escape outside of one: then no quotation mark of it begins a string.
+_STRINGS = lazy(rb'\\.|"((?:[^"\\\n]|\\.)*)"')
+_KEY = lazy(rb'"(?:log|msg|message|MESSAGE|text|line|content|textPayload|body)"\s{0,4}(?::|=>)\s{0,4}$')
+_OPENS = b" \t:,[{(=>"
+_CLOSES = b" \t\r,}])"
+_LISTED = lazy(rb"^(\s{0,16}[\[(]?\s?[ub]?)'((?:[^'\\\n]|\\.)*)'[\])]?,?\s{0,4}$")
+_ESCAPED = lazy(rb'\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))')
+_LETTERS = {b"n": b"\n", b"r": b"", b"t": b"\t", b"b": b"", b"f": b""}
+_ENTITY = lazy(rb"&(?:(lt|gt|amp|quot|apos|nbsp)|#(\d{1,5})|#[xX]([0-9a-fA-F]{1,4}));")
+_NAMED = {b"lt": b"<", b"gt": b">", b"amp": b"&", b"quot": b'"', b"apos": b"'", b"nbsp": b" "}
+_TAG = lazy(rb"</?(?:t[drh]|table|tbody|thead|p|br|pre|code|li|ul|ol|div|span|b|strong|em|i|font|a|samp|tt|html|body)(?:\s[^<>\n]{0,200})?/?>", re.I)
+# Colours whose escape character was lost, or written out by a program that shows control characters.
+_SPENT = lazy(rb"(?:\^\[|#033|\\x1b|\\u001b|\\033|\\e|\xe2\x90\x9b)\[[\d;]{0,12}[mK]|(?<!\x1b)\[(?:(?:[0147]|[349]\d|\d{1,3}(?:;\d{1,3}){1,4})m|m(?![a-z]))")
+_REPEATED = lazy(rb"(?:\x1b?\[\d{0,3}m)? ?\[repeated \d{1,9}x across cluster\][^\n]*")
+_ARROW = lazy(rb"(?:\xe2\x86\x92|\xe2\x80[\x93\x94]>)")
+_TABLE_END = lazy(rb",\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\w.:+]{0,20}(?:,[\w./:-]{0,80}){0,16}$")
+_BOXED = lazy(rb" *(?:\xe2\x94\x82|\xe2\x94\x83) *$")
+_EMPHASIS = lazy(rb"(\*{1,3}|`{1,2}|_{2})$")
+
+
+def unwrapped(chunk: bytes) -> bytes:
+    """A text that names NCCL, whole lines or a piece of one, without what stands around NCCL's."""
+    begins = _telling(chunk)
+    if not begins:
+        return chunk
+    parts: list[bytes] = []
+    done = 0
+    for begin in sorted(begins):
+        end = chunk.find(b"\n", begin)
+        end = len(chunk) if end < 0 else end
+        if end - begin > _MAX_WRAPPED:
+            continue
+        line = chunk[begin:end]
+        ending = b"\r" if line.endswith(b"\r") else b""
+        bare = _bare(line[: len(line) - len(ending)])
+        parts += (chunk[done:begin], bare, ending)
+        done = end
+    return b"".join((*parts, chunk[done:]))
+
+
+def _telling(chunk: bytes) -> set[int]:
+    """Where the lines begin that name NCCL and may have something around them."""
+    begins: set[int] = set()
+    tells: tuple[bytes, ...] = _TELLS if chunk.isascii() else (*_TELLS, *_WIDE_TELLS)
+    if b"\r" in chunk and chunk.count(b"\r") != chunk.count(b"\r\n"):
+        tells = (*tells, b"\r")
+    for tell in tells:
+        at = chunk.find(tell)
+        while at >= 0:
+            begin = chunk.rfind(b"\n", 0, at) + 1
+            end = chunk.find(b"\n", at)
+            end = len(chunk) if end < 0 else end
+            if begin not in begins and chunk.find(MARK, begin, end) >= 0:
+                begins.add(begin)
+            at = chunk.find(tell, end)
+    return begins
+
+
+def _bare(line: bytes) -> bytes:
+    """One line; several messages of it are parted by carriage returns."""
+    texts = [line]
+    for _ in range(_MAX_LEVELS):
+        inner = [message for text in texts for message in _messages(text)]
+        if inner == texts:
+            break
+        texts = inner
+    texts = [_plain(part) for text in texts for part in text.split(b"\r") if part]
+    if len(texts) == 1:
+        return texts[0]
+    # It begins with nothing that is passed over, so that it is looked at whatever its first message is.
+    return b"\r".join((INFO, *texts)) if sum(MARK in text for text in texts) > 1 else b"\r".join(texts)
+
+
+def _messages(text: bytes) -> Iterator[bytes]:
+    """The messages within a line of JSON, CSV or a list; the line itself where it is none."""
+    found = []
+    end = 0
+    if b'"' in text:
+        for begin, end, value in _strings(text):
+            if text[begin - 1 : begin] not in (b"",) and text[begin - 1] not in _OPENS or end < len(text) and text[end] not in _CLOSES:
+                continue
+            if MARK in value and _OWN.search(value) or _KEY.search(text, max(0, begin - 40), begin):
+                found.append((begin, end, value))
+    listed = _LISTED.match(text) if not found and b"'" in text else None
+    if listed is not None and _OWN.search(listed[2]):
+        found.append((0, len(text), listed[2]))
+    if not any(MARK in value for _, _, value in found):
+        yield text
+        return
+    for _, _, value in found:
+        yield from (part for part in _unescaped(value).split(b"\n") if part)
+    if len(found) > 1:
+        yield text[found[-1][1] :] or b" "  # the last message has its end
+
+
+def _strings(text: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Strings in quotation marks, with what stands within; CSV doubles a mark that is part of one."""
+    held: tuple[int, int, bytes] | None = None
+    for found in _STRINGS.finditer(text):
+        if found[1] is None:
+            continue
+        if held is not None and held[1] == found.start():
+            held = (held[0], found.end(), held[2] + b'"' + found[1])
+            continue
+        if held is not None:
+            yield held
+        held = (found.start(), found.end(), found[1])
+    if held is not None:
+        yield held
+
+
+def _unescaped(value: bytes) -> bytes:
+    return _ESCAPED.sub(_character, value) if b"\\" in value else value
+
+
+def _character(found: re.Match[bytes]) -> bytes:
+    if found[3] is not None:
+        return _LETTERS.get(found[3], found[3])
+    return chr(int(found[1] or found[2], 16)).encode("utf-8", "replace")
+
+
+def _plain(text: bytes) -> bytes:
+    """A line of text without markup."""
+    if MARK not in text:
+        return text
+    for _ in range(_MAX_LEVELS):
+        if b"&" not in text or _ENTITY.search(text) is None:
+            break
+        text = _ENTITY.sub(_meant, text)
+    if b"<" in text:
+        text = _TAG.sub(b"", text)
+    if b"[" in text:
+        text = _SPENT.sub(b"", text)
+    if b" across cluster]" in text:
+        text = _REPEATED.sub(b"", text)
+    text = _ARROW.sub(b"->", text)
+    before = text[: text.find(MARK)]
+    if b"\xe2\x94" in before:
+        text = _BOXED.sub(b"", text)
+    if b"," in before:
+        text = _TABLE_END.sub(b"", text)
+    ending = _EMPHASIS.search(text)
+    if ending is not None and ending[1] in before:
+        text = text[: ending.start()]
+    return text[:-1] if text.endswith(b"\\") else text
+
+
+def _meant(found: re.Match[bytes]) -> bytes:
+    if found[1]:
+        return _NAMED[found[1]]
+    number = int(found[2]) if found[2] else int(found[3], 16)
+    return chr(number).encode("utf-8", "replace") if number >= 32 else b""
