@@ -41,6 +41,9 @@ _ALIKE = frozenset(
         "P2P_USE_CUDA_MEMCPY", "P2P_READ_ENABLE", "LAUNCH_MODE", "WORK_FIFO_BYTES",
     )
 )  # fmt: skip
+# What every process prints of itself, and of a communicator.
+_OF_PROCESS = ("cuda_driver", "address", "network", "interfaces", "affinity", "fabric_state")
+_OF_RANK = ("comm_id", "nnodes", "started", "completed", "channels", "init_seconds", "transports")
 # First release of NCCL with kernels for a part (release notes and nccl-tests issue 287).
 _OLDEST = (2, 4)
 _NEEDS = ((re.compile(r"RTX 50\d0|RTX PRO \d+ Blackwell"), (2, 26), "2.26"),)
@@ -76,7 +79,7 @@ def _environment(comm: NcclComm, nccl: Nccl, told_of: set[str]) -> Iterator[Find
     differing = {n: v for n, v in values.items() if len(v) > 1}
     # Printed by some and not by others: only settings whose line no option of the log leaves out.
     sure = {n: v for n, v in differing.items() if None not in v}
-    partly = {n: v for n, v in differing.items() if None in v and _always_printed(n)}
+    partly = {n: v for n, v in differing.items() if None in v and _always_printed(n) and not _gaps(ranks, v[None])}
     if not sure and not partly:
         return
     told_of.update(sure, partly)
@@ -99,6 +102,17 @@ def _environment(comm: NcclComm, nccl: Nccl, told_of: set[str]) -> Iterator[Find
         tuple(evidence[:6]) or (comm.at("env"),), CERTAIN if sure else LIKELY, "the first collective may hang",
         (Step("Start every rank with the same environment (mpirun -x, srun --export=ALL, one image)", "env | grep NCCL_ | sort   # on every host", "none"),),
     )  # fmt: skip
+
+
+def _gaps(ranks: Ranks, without: list[int]) -> bool:
+    """Do these ranks lack more than the setting of what others printed? Then lines of theirs are lost, and its line may be one."""
+    others = [n for n in ranks.proc if n not in without]
+    for part, names in (ranks.proc, _OF_PROCESS), (ranks.rank, _OF_RANK):
+        for name in names:
+            told = {n for n in part if getattr(part[n], name) not in (None, (), {}, False)}
+            if told.intersection(others) and not told.issuperset(without):
+                return True
+    return False
 
 
 def _always_printed(name: str) -> bool:
