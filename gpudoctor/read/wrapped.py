@@ -13,15 +13,22 @@ from collections.abc import Iterator
 from gpudoctor.pattern import lazy
 from gpudoctor.read.nccl_cut import INFO, MARK
 
-# What gives it away that there is something to take off: each is looked for in a whole chunk, so each must be found fast.
-_TELLS = (b'"', b"&", b"`", b"\\", b"**", b"</", b"<br", b"',\n", b" across cluster]", b"[0m", b"^[[", b"#033[", b"Z,")
+# What gives it away that there is something to take off. One byte is found in a whole chunk at no cost, words are not: of
+# those whose byte every log has, some lines at the beginning and at the end are asked.
+_TELLS = ((b'"', b'"'), (b"&", b"&"), (b"`", b"`"), (b"\\", b"\\"), (b"*", b"**"), (b"^", b"^[["), (b"#", b"#033["))
+_TELLS_OF_ALL = (b"</", b"<br", b"',\n", b"[0m", b"Z,")
+_REPEATS = b" across cluster]"
+_SAMPLE = 4096  # bytes
 _WIDE_TELLS = (b"\xe2\x86\x92", b"\xe2\x80\x93>", b"\xe2\x80\x94>", b"\xe2\x94\x82\n")
 _MAX_LEVELS = 3  # JSON within JSON, entities of entities
 _MAX_WRAPPED = 1 << 20  # bytes of a line
+_MAX_MERGED = 1 << 14  # the same of a string of CSV that has quotation marks in it
 
 _OWN = lazy(rb"NCCL (?:INFO |WARN |ATTN |DIAG |ABORT |CALL |TRACE |version \d)")
 # A string, or an escape outside of one: then no quotation mark of it begins a string.
-_STRINGS = lazy(rb'\\.|"((?:[^"\\\n]|\\.)*)"')
+_STRINGS = lazy(rb'\\.|"([^"\\\n]*(?:\\.[^"\\\n]*)*)"')
+# The message of a line of JSON, as most collectors write it.
+_ONE = lazy(rb'"(?:log|msg|message|MESSAGE|textPayload)"\s{0,4}:\s{0,4}"([^"\\\n]*(?:\\.[^"\\\n]*)*)"\s{0,4}[,}]')
 _KEY = lazy(rb'"(?:log|msg|message|MESSAGE|text|line|content|textPayload|body)"\s{0,4}(?::|=>)\s{0,4}$')
 _OPENS = b" \t:,[{(=>"
 _CLOSES = b" \t\r,}])"
@@ -63,9 +70,15 @@ def unwrapped(chunk: bytes) -> bytes:
 def _telling(chunk: bytes) -> set[int]:
     """Where the lines begin that name NCCL and may have something around them."""
     begins: set[int] = set()
-    tells: tuple[bytes, ...] = _TELLS if chunk.isascii() else (*_TELLS, *_WIDE_TELLS)
+    tells = [tell for byte, tell in _TELLS if byte in chunk]
+    sample = chunk[: 2 * _SAMPLE] + chunk[-_SAMPLE:] if len(chunk) > 3 * _SAMPLE else chunk
+    tells += (tell for tell in _TELLS_OF_ALL if tell in sample)
+    if b"pid=" in sample:
+        tells.append(_REPEATS)
+    if not chunk.isascii():
+        tells += _WIDE_TELLS
     if b"\r" in chunk and chunk.count(b"\r") != chunk.count(b"\r\n"):
-        tells = (*tells, b"\r")
+        tells.append(b"\r")
     for tell in tells:
         at = chunk.find(tell)
         while at >= 0:
@@ -81,7 +94,7 @@ def _telling(chunk: bytes) -> set[int]:
 def _bare(line: bytes) -> bytes:
     """One line; several messages of it are parted by carriage returns."""
     texts = [line]
-    for _ in range(_MAX_LEVELS):
+    for _ in range(_MAX_LEVELS if b'"' in line or b"'" in line else 0):
         inner = [message for text in texts for message in _messages(text)]
         if inner == texts:
             break
@@ -95,6 +108,10 @@ def _bare(line: bytes) -> bytes:
 
 def _messages(text: bytes) -> Iterator[bytes]:
     """The messages within a line of JSON, CSV or a list; the line itself where it is none."""
+    one = _ONE.search(text) if text.startswith(b"{") else None
+    if one is not None and MARK in one[1] and text.count(MARK) == one[1].count(MARK):
+        yield from (part for part in _unescaped(one[1]).split(b"\n") if part)
+        return
     found = []
     end = 0
     if b'"' in text:
@@ -121,7 +138,7 @@ def _strings(text: bytes) -> Iterator[tuple[int, int, bytes]]:
     for found in _STRINGS.finditer(text):
         if found[1] is None:
             continue
-        if held is not None and held[1] == found.start():
+        if held is not None and held[1] == found.start() and len(held[2]) < _MAX_MERGED:
             held = (held[0], found.end(), held[2] + b'"' + found[1])
             continue
         if held is not None:
@@ -151,14 +168,15 @@ def _plain(text: bytes) -> bytes:
         text = _ENTITY.sub(_meant, text)
     if b"<" in text:
         text = _TAG.sub(b"", text)
-    if b"[" in text:
+    if b"[0m" in text or b"[m" in text or b"^[[" in text or b"#033[" in text or b"\\" in text:
         text = _SPENT.sub(b"", text)
     if b" across cluster]" in text:
         text = _REPEATED.sub(b"", text)
-    text = _ARROW.sub(b"->", text)
     before = text[: text.find(MARK)]
-    if b"\xe2\x94" in before:
-        text = _BOXED.sub(b"", text)
+    if not text.isascii():
+        text = _ARROW.sub(b"->", text)
+        if b"\xe2\x94" in before:
+            text = _BOXED.sub(b"", text)
     if b"," in before:
         text = _TABLE_END.sub(b"", text)
     ending = _EMPHASIS.search(text)
