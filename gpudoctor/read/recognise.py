@@ -16,7 +16,7 @@ from gpudoctor.read.nccl_cut import before_nccl, is_nccl
 from gpudoctor.read.prompts import PROMPT_HINT, Prompts
 from gpudoctor.read.section import Line, Section
 from gpudoctor.read.sift import Sieve, Sifted
-from gpudoctor.read.table import Compiled, Telling, any_of, compiled
+from gpudoctor.read.table import Compiled, Starts, Telling, any_of, compiled
 from gpudoctor.read.text import Passing, label_of, lines_of, strip_prefixes
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ class Recogniser(Passing):
         self.source = source
         self._team = team
         self._prompts = Prompts(host)
-        self._formats = compiled()
         telling = _telling()
         self._telling = lazy(telling.exact)
+        self._starts = Starts(self._telling)
         self._open: dict[str | None, Block] = {}
         self._scattered: dict[tuple[str, str | None], Block] = {}
         self._asked = ""  # the line last looked at, and what begins in it: asked of each more than once
@@ -309,7 +309,7 @@ class Recogniser(Passing):
 
     def _starting(self, text: str) -> Compiled | None:
         if text is not self._asked:
-            self._asked, self._answer = text, next((how for how in self._formats if how.begins_in(text)), None)
+            self._asked, self._answer = text, self._starts.find(text)
         return self._answer
 
     def _close(self, label: str | None, line: Line) -> Section:

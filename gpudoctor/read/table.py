@@ -64,19 +64,54 @@ def _any_of(tokens: list[str], hints: list[str]) -> str:
     """It looks for the rarest character of each (`x` of `exitcode`) and only there at what stands around it, so that most of
     a foreign text is passed over without a try.
     """
-    wanted = [(token, "") for token in tokens]
-    for hint in hints:
-        literal = _LITERAL.match(hint)
-        assert literal is not None, f"a hint must begin with a literal character: {hint}"
-        wanted.append((literal[0], hint[literal.end() :]))
     groups: dict[str, set[str]] = {}
-    for literal_text, rest in wanted:
-        at = max(range(len(literal_text)), key=lambda n: _rarity(literal_text[n]))
-        before = f"(?<={re.escape(literal_text[: at + 1])})" if at else ""
-        groups.setdefault(literal_text[at], set()).add(before + re.escape(literal_text[at + 1 :]) + rest)
+    for literal, rest in [*((token, "") for token in tokens), *map(_parted, hints)]:
+        at = _rarest(literal)
+        before = f"(?<={re.escape(literal[: at + 1])})" if at else ""
+        groups.setdefault(literal[at], set()).add(before + re.escape(literal[at + 1 :]) + rest)
     return "|".join(f"{re.escape(first)}(?:{'|'.join(sorted(rest))})" for first, rest in sorted(groups.items()))
+
+
+def _parted(hint: str) -> tuple[str, str]:
+    """The literal text at its beginning, and the rest."""
+    literal = _LITERAL.match(hint)
+    assert literal is not None, f"a hint must begin with a literal character: {hint}"
+    return literal[0], hint[literal.end() :]
+
+
+def _rarest(literal: str) -> int:
+    return max(range(len(literal)), key=lambda n: _rarity(literal[n]))
 
 
 def _rarity(character: str) -> int:
     place = _COMMON.find(character)
     return place if place >= 0 else len(_COMMON)
+
+
+class Starts:
+    """Which format begins in a line. A log may hold a known word in every line, and each time another.
+
+    telling: finds every token and hint of every format (any_of), by its rarest character.
+    """
+
+    def __init__(self, telling: re.Pattern[str]) -> None:
+        self._telling = telling
+        self._formats = compiled()
+        # By that character: the words it stands in, where in them, and their format's place in the table.
+        self._of: dict[str, list[tuple[str, int, int]]] = {}
+        for place, how in enumerate(self._formats):
+            for literal in dict.fromkeys((*how.format.tokens, *(_parted(hint)[0] for hint in how.format.hints))):
+                at = _rarest(literal)
+                self._of.setdefault(literal[at], []).append((literal, at, place))
+
+    def find(self, text: str) -> Compiled | None:
+        """The first in the order of the table, of those of which a word stands in the text."""
+        places: set[int] = set()
+        found = self._telling.search(text)
+        while found is not None:  # one word may stand within another
+            here = found.start()
+            for literal, at, place in self._of.get(text[here], ()):
+                if here >= at and text.startswith(literal, here - at):
+                    places.add(place)
+            found = self._telling.search(text, here + 1)
+        return next((self._formats[place] for place in sorted(places) if self._formats[place].begins_in(text)), None)
