@@ -13,6 +13,7 @@ from gpudoctor.facts.launch import Launches
 from gpudoctor.facts.machine import Machine
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactStore
+from gpudoctor.facts.system import Software
 from gpudoctor.model import Missing
 from gpudoctor.read.section import Section, Unparsable, parser_module
 from gpudoctor.record import KeyedRecord
@@ -70,8 +71,8 @@ class _Pile:
         try:
             for item in importlib.import_module(parser_module(section.kind)).parse(section):
                 into.append(item)
-                # A command is no output: what it printed is what there is to judge.
-                found = found or not isinstance(item, (Loss, Launches))
+                # A command is no output: what it printed is what there is to judge. Nor is a version in somebody's list.
+                found = found or not isinstance(item, (Loss, Launches)) and not (section.kind == "nccl-log" and isinstance(item, Software))
         except Unparsable as error:
             if not failed:
                 into.append(Loss(section.source, str(error).removeprefix(f"{section.source}: ")))

@@ -9,6 +9,7 @@ from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
 from gpudoctor.checkers.nccl_causes import CUDA_ERROR, NETWORK_ERROR, PEER_DIED, RANK_MISMATCH
 from gpudoctor.facts.hang import FlightRecorder, LogEnds, Watchdog
+from gpudoctor.facts.launch import Launches, StartFailures
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactView
 from gpudoctor.model import CannotTell, Finding
@@ -18,11 +19,17 @@ class CollectiveTimeout(BaseChecker):
     """Names the rank that did not come, never one that waited."""
 
     name: ClassVar[str] = "collective-timeout"
-    any_of = (Watchdog, FlightRecorder)
-    wants = (Nccl, LogEnds)
+    any_of = (Watchdog, FlightRecorder, StartFailures)
+    wants = (Nccl, LogEnds, Launches)
     causes = (COLLECTIVE_TIMEOUT, RANK_MISMATCH, PEER_DIED, NETWORK_ERROR, CUDA_ERROR)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
+        if StartFailures in facts and Nccl not in facts and FlightRecorder not in facts:
+            from gpudoctor.checkers.job_starts import never_started
+
+            yield from never_started(facts[StartFailures], Launches in facts, Watchdog not in facts)
+        if Watchdog not in facts and FlightRecorder not in facts:
+            return
         # Loaded where there is a job to judge: most runs look at a host alone, and need only know what could be said.
         from gpudoctor.checkers.job_ends import deaths, errors, stuck, unexplained, unfinished_start
         from gpudoctor.checkers.job_hangs import findings, known_of

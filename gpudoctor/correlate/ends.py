@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpudoctor import cpulist
-from gpudoctor.facts.hang import TERMINATE, Watchdog
+from gpudoctor.facts.hang import TERMINATE, LogEnds, Watchdog
+from gpudoctor.facts.launch import Launches, StartFailure, StartFailures
 from gpudoctor.facts.nccl import Nccl, NcclComm
 from gpudoctor.facts.store import FactStore
 from gpudoctor.model import ERROR, UNBUILT, WARNING, Finding, Missing
@@ -18,7 +19,18 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
 
     Where it is, and is in order, an exception of the program's own is no fault of the communication.
     """
-    if any(f.severity in (ERROR, WARNING) for f in findings):
+    findings = list(findings)
+    if any(f.severity == ERROR for f in findings):
+        return
+    for store in stores:
+        # A job whose NCCL spoke did start: what its launcher said was of another attempt.
+        starts = store.get(StartFailures)
+        failed = starts.first if starts is not None and Nccl not in store else None
+        if starts is not None and failed is not None:
+            bare = not starts.of_a_job and Launches not in store  # ssh alone: somebody may have gathered outputs
+            yield _not_reached(failed, store.only(StartFailures, LogEnds)) if bare else _not_started(failed)
+            return
+    if any(f.severity == WARNING for f in findings):
         return
     for store in stores:
         comms = store.get(Nccl) or ()
@@ -34,6 +46,19 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
                     f"rank{'s' if len(absent) > 1 else ''} {cpulist.render(absent)} never appear{'s' if len(absent) == 1 else ''} in it: "
                     "if the job hangs, look there first (is the process alive, and what did it print?)",
                     needed=begun > len(absent),
+                )
+                return
+        for comm in store.get(Nccl) or ():
+            nameless = next((m for m in comm.messages if m.family == "result-unknown"), None)
+            if nameless is not None and comm.failure is None:
+                spot = nameless.at("*")
+                own = next((m for m in comm.messages if m.level == "WARN"), None)
+                told = f"NCCL's own words are `{own.text[:160]}` ({own.source}:{own.line})" if own is not None else "NCCL's own words would tell: NCCL_DEBUG=WARN"
+                yield Missing(
+                    "why NCCL failed",
+                    f"`{nameless.text[:200]}` ({spot.source}, {spot.where}): the program got a result of NCCL's that it has no name for, as where it was "
+                    "built with another release of NCCL than it loads, or where a call is made before the last one is done. " + told,
+                    needed=True,
                 )
                 return
         watchdog = store.get(Watchdog) if not any(_came_about(comm) for comm in comms) else None
@@ -54,6 +79,37 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
 def _came_about(comm: NcclComm) -> bool:
     """Something that NCCL says only once its ranks have met."""
     return bool(comm.transports or comm.counts or comm.channels is not None or any(r.completed or r.nnodes is not None for r in comm.ranks))
+
+
+# By kind: what it means, and what to do.
+_STARTS = {
+    "no-name": "the name of that host is not known here: a wrong host file, no DNS entry, or a pod that is not up yet (getent hosts NAME)",
+    "no-login": "ssh to a host of the job asks or refuses: keys and known hosts must let the user in without a question (ssh -o BatchMode=yes HOST true)",
+    "no-daemon": "Open MPI is not found on that host by a shell without login: the same installation in the same place everywhere, then mpirun --prefix DIR, or its bin in PATH of such shells",
+    "no-program": "the program is not there, or not executable, on that host: build it in a directory that all hosts share, or copy it",
+    "no-slots": "the host file, -H list or allocation counts fewer slots than ranks were asked for: give each host its GPUs as slots (-H node1:8,node2:8), or ask for fewer ranks",
+    "as-root": "mpirun refuses root: start it as a user, or with --allow-run-as-root in a container",
+    "no-pmi": "this Open MPI cannot be started by srun directly: use mpirun within the allocation, or a build with PMI (srun --mpi=list shows what Slurm has)",
+    "refused": "Slurm did not start it: compare what was asked for with what there is (sinfo -N -l; scontrol show job ID)",
+    "daemon-lost": "the daemon on that host ended, or the connection to it did: look at that host (is it up, was the daemon killed), then at the network between the two",
+    "daemon-failed": "mpirun could not start its daemon on a host: the lines above it (ssh, shell, libraries) say why; else the daemons cannot connect back (--mca oob_tcp_if_include IFACE, firewall)",
+    "port-taken": "another process listens on that port, mostly another job on this host or one that was left over: take another --master-port, or see who it is (ss -ltnp)",
+    "closed": "the rendezvous was closed before this node came: another node finished or failed first; its log tells why",
+}  # fmt: skip
+
+
+def _not_reached(failure: StartFailure, alone: bool) -> Missing:
+    spot = failure.at("*")
+    return Missing(f"what {failure.peer or 'a host'} would tell", f"ssh says `{failure.words}` ({spot.source}, {spot.where})", needed=alone)
+
+
+def _not_started(failure: StartFailure) -> Missing:
+    spot = failure.at("*")
+    port = f" (port {failure.port})" if failure.port is not None else ""
+    return Missing(
+        "why the job did not start", f"{failure.who} says `{failure.words}`{port} ({spot.source}, {spot.where}): {_STARTS.get(failure.kind, 'see there')}",
+        needed=True,
+    )  # fmt: skip
 
 
 def _waiting(comm: NcclComm) -> set[int]:

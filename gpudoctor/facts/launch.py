@@ -68,6 +68,41 @@ class Launches(Fact):
         return {name: launch for name, launch in found.items() if launch.settings[name] != UNSET}
 
 
+class StartFailure(Entry):
+    """A launcher's own word on why a job did not start. `order`: how near to the reason, among its kind."""
+
+    kind: str
+    who: str
+    order: int
+    words: str
+    peer: str | None = None  # the host that could not be reached
+    port: int | None = None  # that was taken
+
+
+class StartFailures(Fact):
+    """All of them, of one input."""
+
+    on_request: ClassVar[bool] = True
+    label: ClassVar[str] = "what launchers say of a start that failed"
+    hint: ClassVar[str | None] = None
+
+    failures: tuple[StartFailure, ...]
+
+    @classmethod
+    def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> StartFailures:
+        return StartFailures(tuple(f for p in parts for f in p.failures))
+
+    @property
+    def first(self) -> StartFailure | None:
+        """The one nearest to the reason."""
+        return min(self.failures, key=lambda f: f.order, default=None)
+
+    @property
+    def of_a_job(self) -> bool:
+        """Does a launcher speak? A host that ssh cannot reach may be one of which somebody only wanted the outputs."""
+        return any(f.who != "ssh" for f in self.failures)
+
+
 UNSET = "\0"  # the value that `unset NAME` gives
 
 

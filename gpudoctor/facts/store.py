@@ -47,6 +47,10 @@ class FactStore:
     def __contains__(self, kind: type[Fact]) -> bool:
         return kind in self._facts
 
+    def only(self, *kinds: type[Fact]) -> bool:
+        """Is there nothing but these?"""
+        return self._facts.keys() <= set(kinds)
+
     def why_missing(self, kind: type[Fact]) -> str:
         """A sentence for a reader: what is absent and why."""
         reason = self.missing.get(kind)
@@ -128,6 +132,9 @@ class FactView:
         if kind not in self._declared:
             raise UndeclaredFact(f"{kind.__name__} is listed neither under needs nor under wants")
         return self._store.get(kind)
+
+    def __contains__(self, kind: type[Fact]) -> bool:
+        return self.get(kind) is not None
 
     @property
     def recorded(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from gpudoctor.facts.nccl import Diagnostic, Nccl
+from gpudoctor.facts.system import Software
 from gpudoctor.parsers import nccl_figures, nccl_process
 from gpudoctor.parsers.nccl_complaints import INFO_TELLS, RESULT_TELLS, Complaints, Where
 from gpudoctor.parsers.nccl_figures import counts, figures
@@ -45,6 +46,9 @@ _OLD_RANK = re.compile(rb"rank (\d+) nranks (\d+)\s")
 _SPEAKS_OF_PROCESS = nccl_process.READERS
 _HAS_FIGURES = nccl_figures.READERS
 _CHANNELS = frozenset((b"Chann", b"Ring "))
+# `NCCL version: 2.21.5` and `**NCCL 2.27.5**, driver 570` of who lists what runs: the words begin their line and end with the number.
+_STATED = re.compile(rb"(?:[Vv]ersion)?[*_`]{0,3} ?[:=|]?[*_` ]{0,4}v?(2\.\d{1,2}\.\d{1,2})(?:[-+][\w.+-]{1,30})?[*_`]{0,3} *(?:[,;|(]|\r?\n)")
+_BULLET = b" \t>#*-+|_`\xe2\x80\xa2"
 _DIAG = re.compile(rb"\[([A-Z]+)\] +(\S[^\n]*)\n")
 _OF_COMM = re.compile(rb" in comm 0x[0-9a-f]+(?:/0x[0-9a-f]+)*")
 _MAX_DIAGNOSTICS = 2000
@@ -62,6 +66,7 @@ class NcclLog:
         self.diagnostics: dict[str, tuple[str, Place]] = {}
         self.pairs = Pairs()
         self.loose_version: str | None = None
+        self.stated: set[str] = set()  # what a reader's own list says of it
         self.order = 0
         self._hosts: dict[int, set[str]] = {}
         self._connections = Connections()
@@ -110,6 +115,9 @@ class NcclLog:
                 at = 0 if message.startswith(b"version ") else message.find(b"NCCL version ") + 5
                 version = of_torch(version_in(message, at)) if at != 4 else None
                 self.loose_version = version or self.loose_version
+                stated = _STATED.match(message) if version is None and not before.strip(_BULLET) else None
+                if stated is not None and len(self.stated) < 2:
+                    self.stated.add(stated[1].decode())
         except (ValueError, OverflowError):
             return
 
@@ -262,8 +270,12 @@ class NcclLog:
 
     # --- result
 
-    def facts(self) -> Iterator[Nccl]:
-        """Nothing where no line of NCCL's was seen."""
+    def facts(self) -> Iterator[Nccl | Software]:
+        """Nothing where no line of NCCL's was seen; a version that only a list names is installed, and no run's."""
+        if len(self.stated) == 1:
+            (stated,) = self.stated
+            yield Software({"nccl": stated})
+            self.loose_version = self.loose_version or (stated if self.procs or self.complaints else None)
         if not (self.procs or self.complaints or self.diagnostics or self.loose_version):
             return
         procs = list(self.procs.values())

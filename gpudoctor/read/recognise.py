@@ -27,7 +27,7 @@ MAX_SECTION = 200_000  # lines; a block that grows beyond is closed and a new on
 MAX_AROUND = 20_000  # the same for lines that are kept with their neighbours
 _BEFORE = 8
 # What a job of many hosts says of itself belongs to none of them.
-_JOB_WIDE = frozenset(("torch-watchdog", "ras", "ras-json"))
+_JOB_WIDE = frozenset(("torch-watchdog", "ras", "ras-json", "start-failure"))
 
 # A fence, HTML around it, or nvidia-bug-report's line ends whatever came before.
 _BOUNDARY = re.compile(r"^\s*(?:`{3,}|~{3,}|_{20,}|</?(?:details|pre|code|summary)\b)")

@@ -7,6 +7,7 @@ from typing import Any
 from gpudoctor.facts.hang import FlightRecorder, RankWork, Ras, Watchdog
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactStore
+from gpudoctor.facts.system import Software
 from gpudoctor.hang import MISMATCH, Hang, collective, error_slug, hangs, listing, world_of
 from gpudoctor.report.layout import Style, counted, hanging
 
@@ -26,6 +27,8 @@ def nccl_entries(store: FactStore) -> list[dict[str, Any]]:
     watchdog, recorder, ras = store.get(Watchdog), store.get(FlightRecorder), store.get(Ras)
     found = found_in(store) if watchdog is not None or recorder is not None else ()
     version = next((d.nccl_version for d in recorder.dumps if d.nccl_version), None) if recorder is not None else None
+    software = store.get(Software)
+    version = version or (software.versions.get("nccl") if software is not None else None)
     out = []
     for hang in found:
         lines = [e.value for v in list(hang.views.values())[:_SHOWN] for e in v.evidence]
