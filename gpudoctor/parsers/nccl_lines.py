@@ -66,7 +66,7 @@ class NcclLog:
         self.diagnostics: dict[str, tuple[str, Place]] = {}
         self.pairs = Pairs()
         self.loose_version: str | None = None
-        self.stated: set[str] = set()  # what a reader's own list says of it
+        self.stated: dict[str, Place] = {}  # what a reader's own list says of it
         self.order = 0
         self._hosts: dict[int, set[str]] = {}
         self._connections = Connections()
@@ -117,7 +117,7 @@ class NcclLog:
                 self.loose_version = version or self.loose_version
                 stated = _STATED.match(message) if version is None and not before.strip(_BULLET) else None
                 if stated is not None and len(self.stated) < 2:
-                    self.stated.add(stated[1].decode())
+                    self.stated.setdefault(stated[1].decode(), where())
         except (ValueError, OverflowError):
             return
 
@@ -273,8 +273,8 @@ class NcclLog:
     def facts(self) -> Iterator[Nccl | Software]:
         """Nothing where no line of NCCL's was seen; a version that only a list names is installed, and no run's."""
         if len(self.stated) == 1:
-            (stated,) = self.stated
-            yield Software({"nccl": stated})
+            ((stated, place),) = self.stated.items()
+            yield Software({"nccl": stated}, evidence(self.source, place))
             self.loose_version = self.loose_version or (stated if self.procs or self.complaints else None)
         if not (self.procs or self.complaints or self.diagnostics or self.loose_version):
             return

@@ -449,3 +449,33 @@ def test_a_process_of_several_gpus_of_which_one_shows_its_rank() -> None:
     start = "h:1:9 [5] NCCL INFO ncclCommInitRank comm 0x55 rank 5 nranks 8 cudaDev 5 nvmlDev 5 busId 5000 commId 0x7 - Init START"
     known = read("\n".join([start, *lines]) + "\n")
     assert [known.comms[0].rank_of(m) for m in known.messages] == [5]
+
+
+LOST = "vm:817:835 [0] misc/socket.cc:47 NCCL WARN socketProgressOpt: Call to send to 192.0.2.2<42387> failed : Connection reset by peer\n"
+
+
+@pytest.mark.parametrize(
+    ("post", "version"),
+    [
+        ("- OS: Ubuntu 22.04\n- NCCL version: 2.21.5\n- GPU: 8x H100\n\n", "2.21.5"),
+        ("**NCCL 2.27.5**, driver 570\n", "2.27.5"),
+        ("| NCCL version | 2.18.3 |\n", "2.18.3"),
+        ("NCCL 2.18.3 is required for this.\n", None),
+        ("I went from NCCL 2.21.5 to\nNCCL 2.27.5 and\n", None),
+        ("- NCCL version: 2.21.5\n- NCCL version: 2.27.5\n", None),  # of two hosts, or before and after
+        ("NCCL version: 2.2", None),
+    ],
+)
+def test_a_version_that_a_post_lists(post: str, version: str | None) -> None:
+    from tests.unit.test_homes import report
+
+    told = report(post + (LOST if post.endswith("\n") else "\n" + LOST))
+    assert {c.version for store in told.hosts for c in store.get(Nccl)} == {version}
+    assert report(post).exit_code == 3  # a list of versions is no output to judge
+
+
+def test_a_runs_own_version_beats_the_one_that_is_listed() -> None:
+    from tests.unit.test_homes import report
+
+    told = report("- NCCL version: 2.21.5\n" + LOST + "vm:817:817 [0] NCCL INFO NCCL version 2.28.9+cuda13.0\n")
+    assert {c.version for store in told.hosts for c in store.get(Nccl)} == {"2.28.9"}
