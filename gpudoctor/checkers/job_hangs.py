@@ -25,6 +25,7 @@ class Known(NamedTuple):
     nccl: Nccl | None
     ends: LogEnds | None
     dumps: bool
+    over: bool  # a watchdog spoke, and so ended the processes
     dead: frozenset[int]  # ranks that a launcher saw end before it ended the others
     processes: Mapping[int, NcclProc]
     seats: Mapping[int, NcclRank]
@@ -35,7 +36,8 @@ def known_of(watchdog: Watchdog | None, recorder: FlightRecorder | None, nccl: N
     comm = max((c for c in nccl or () if c.nranks is not None), key=lambda c: c.nranks or 0, default=None)
     members = list(comm.members()) if comm is not None else []
     dead = frozenset(d.rank for d in (watchdog.deaths if watchdog is not None else ()) if d.rank is not None and not d.after)
-    return Known(nccl, ends, recorder is not None, dead, {n: p for n, p, _ in members}, {n: r for n, _, r in members})
+    over = watchdog is not None and any(w.timed_out or w.signalled or w.told_by is not None for w in watchdog.works)
+    return Known(nccl, ends, recorder is not None, over, dead, {n: p for n, p, _ in members}, {n: r for n, _, r in members})
 
 
 def findings(hang: Hang, found: tuple[Hang, ...], known: Known) -> Iterator[Finding]:
@@ -197,7 +199,7 @@ def _steps(hang: Hang, rank: int | None, known: Known, stop: Stop | None) -> tup
     if hang.kind != ALL_IN:
         if rank not in known.dead:
             frames = next((v.frames for v in hang.views.values() if v.frames), ())
-            steps.append(of_rank(rank, hang.timed_out, host, known.seats.get(rank) if rank is not None else None, frames))
+            steps.append(of_rank(rank, known.over, host, known.seats.get(rank) if rank is not None else None, frames))
         steps.append(Step(f"Check the host of {who}{on}", "gpudoctor check"))
     if not known.dumps:
         steps.append(

@@ -19,6 +19,8 @@ _TROUBLE = re.compile(
     r"(?:^|[\s\]:])(?:[a-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt)\b(?::|\s*$)|terminate called|Segmentation fault|core dumped|Bus error"
     r"|Fatal Python error|\bKilled\b|oom[-_]kill|Out Of Memory|Signal: [A-Z]\w+ \(\d|No space left on device|DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)"
 )
+# The shell's word, Slurm's or the kernel's: nothing that the program could have said.
+_OUTSIDE = re.compile(r"\bKilled\b|oom[-_]kill|Out Of Memory|DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)")
 _LEFT = re.compile(r"comm 0x[0-9a-f]+ rank \d+ .*- (?:Destroy|Abort) COMPLETE\s*$")
 # What a watchdog says of a time-out tells nothing of what the program did before.
 _WATCHDOG = re.compile(r"ProcessGroupNCCL\.cpp|Watchdog caught|FlightRecorder|WorkNCCL\(")
@@ -59,7 +61,7 @@ def stop_of(rank: int, ends: LogEnds | None, nccl: Nccl | None, before: Iterable
         marks = (f"[rank{rank}]", f"[1,{rank}]<std", *(f"{p.host}:{p.pid}:" for p in mine if p.host and p.pid is not None))
         told = [t for t in end.last_of(marks, alone) if t[0] < until.get(source, 1 << 60) and not _WATCHDOG.search(t[1]) and not _LAUNCHER.search(t[1])]
         if told and (found is None or alone):
-            found = _stop(rank, end, told, bool(until))
+            found = _stop(rank, end, told, source in until)
     return found
 
 
@@ -85,6 +87,9 @@ def _stop(rank: int, end: LogEnd, told: list[tuple[int, str]], hung: bool) -> St
     last = f"{end.source}:{number} `{_short(text)}`"
     left = any(_LEFT.search(line) for _, line in told[:8])
     for at, line in told[:_LOOKED_AT]:
+        if _OUTSIDE.search(line):
+            words = f"Its log is in the input and says that it was ended from outside: {end.source}:{at} `{_short(line)}`."
+            return Stop(words, Evidence(end.source, f"line {at}", line.strip()), False, False)
         if _TROUBLE.search(line):
             words = f"Its log is in the input and tells an error of its own: {end.source}:{at} `{_short(line)}`."
             return Stop(words, Evidence(end.source, f"line {at}", line.strip()), True, left)

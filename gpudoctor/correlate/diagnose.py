@@ -71,11 +71,12 @@ def _natural(subject: str) -> tuple[object, ...]:
 
 
 def _weight(diagnosis: Diagnosis) -> tuple[object, ...]:
-    """Severity first, then what ended a run, then how sure, then how much it explains."""
+    """Severity first, then what ended a run itself or by what it explains, then how sure, then how much it explains."""
     finding = diagnosis.finding
+    ended = any(f.severity == ERROR and f.slug in ENDS_A_RUN for f in (finding, *diagnosis.explains))
     return (
         severity_rank(finding.severity),
-        not (finding.severity == ERROR and finding.slug in ENDS_A_RUN),
+        not (finding.severity == ERROR and ended),
         CONFIDENCES.index(finding.confidence),
         -len(diagnosis.explains),
         *_key(finding)[1:],

@@ -80,6 +80,10 @@ def open_path(path: str) -> Iterator[Source]:
         yield Document(name=path, chunks=lambda: _gzip(path), again=True, file=file)
     elif head[257:262] == b"ustar":
         yield from _archive(path)
+    elif head[:4] == b"PK\x03\x04":
+        from gpudoctor.read.zipped import members
+
+        yield from _members(path, *members(path, MAX_FILES, MAX_MEMBER, MAX_ARCHIVE, max(RATIO_FROM, MAX_RATIO * status.st_size)))
     elif head[:4] == b"\x28\xb5\x2f\xfd":
         from gpudoctor.read import zstd
 
@@ -222,6 +226,12 @@ def _archive(path: str) -> Iterator[Source]:
                         yield Loss(f"{path}: {_shown(member.name)}", f"of {member.size >> 20} MiB only the first {len(held[name]) >> 20} were read")
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         yield Loss(path, f"the archive is damaged ({type(error).__name__}): what came before was read")
+    yield from _members(path, held, [])
+
+
+def _members(path: str, held: dict[str, bytes], lost: Iterable[Loss]) -> Iterator[Source]:
+    """What an archive holds: snapshots, and every file beside them."""
+    yield from lost
     manifests = sorted((n for n in held if os.path.basename(n) == MANIFEST), key=lambda n: n.count("/"))
     for manifest in manifests:
         base = os.path.dirname(manifest)
@@ -252,7 +262,12 @@ def _constant(content: bytes) -> Callable[[], Iterator[bytes]]:
         for start in range(0, len(content), CHUNK):
             yield content[start : start + CHUNK]
 
-    return chunks
+    def unpacked() -> Iterator[bytes]:
+        from gpudoctor.read import pipe
+
+        return pipe.unpacked(chunks(), MAX_ARCHIVE)
+
+    return unpacked if content[:2] == b"\x1f\x8b" else chunks
 
 
 def open_all(paths: Iterable[str]) -> Iterator[Source]:

@@ -43,7 +43,7 @@ def not_read(report: Report, style: Style, verbose: int) -> list[str]:
 
 def unmade(report: Report, style: Style, excerpt: bool, verbose: int) -> list[str]:
     """Why fewer checks were made than there are, in one line: what the verdict line's "12 of 49" leaves open."""
-    left = [r for r in report.results if r.offered and r.status in (SKIPPED, BROKEN)]
+    left = [r for r in report.results if report.hosts and r.offered and r.status in (SKIPPED, BROKEN)]
     lacking = sum(r.status == SKIPPED and (r.reason or "").startswith("needs ") for r in left)
     idle = sum(r.status == SKIPPED and (r.reason or "nothing to judge") == "nothing to judge" for r in left)
     broken = sum(r.status == BROKEN for r in left)

@@ -4,6 +4,7 @@ import gzip
 import io
 import os
 import tarfile
+import zipfile
 
 import pytest
 
@@ -151,3 +152,44 @@ def test_a_manifest_in_an_archive_leads_nowhere(tmp_path):
     folder = next(s for s in open_path(packed(tmp_path / "a.tar.gz", member("s/manifest.json", manifest))) if isinstance(s, Folder))
     intake = take((), [folder])
     assert intake.recognised == 0 and sum("outside the snapshot" in m.reason for m in intake.missing) == 2
+
+
+def zipped(path, *members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+    return str(path)
+
+
+def test_a_zip_is_read_as_a_folder_is(tmp_path):
+    path = zipped(tmp_path / "logs.zip", ("node1/topo.txt", TOPO), ("node1/empty/", b""), ("packed.txt.gz", gzip.compress(TOPO)))
+    names, lost = seen(path)
+    assert names == [f"{path}/node1/topo.txt", f"{path}/packed.txt.gz"] and not lost
+    (told,) = take((), open_path(path)).stores
+    assert [(p.a, p.b, p.path) for p in told.get(Pairs)] == [(0, 1, "SYS")]
+
+
+def test_what_a_zip_may_not_hold(tmp_path, monkeypatch):
+    link = zipfile.ZipInfo("link")
+    link.external_attr = 0o120777 << 16
+    path = zipped(tmp_path / "bad.zip", ("../out.txt", TOPO), ("/abs.txt", TOPO), (link, b"/etc/passwd"), ("good.txt", TOPO))
+    names, lost = seen(path)
+    assert names == [f"{path}/good.txt"] and lost.count("left alone") == 3
+    monkeypatch.setattr(source, "MAX_ARCHIVE", 1 << 20)
+    names, lost = seen(zipped(tmp_path / "bomb.zip", ("zeros.txt", bytes(8 << 20)), ("more.txt", TOPO)))
+    assert len(names) == 1 and "only the first 1 MiB" in lost and "the rest was left out" in lost
+
+
+def test_a_zip_that_is_cut_anywhere_breaks_nothing(tmp_path):
+    whole = (tmp_path / "w.zip", zipped(tmp_path / "w.zip", ("topo.txt", TOPO)))[0].read_bytes()
+    cut = tmp_path / "cut.zip"
+    for end in range(4, len(whole)):
+        cut.write_bytes(whole[:end])
+        names, lost = seen(str(cut))
+        assert not names and "damaged" in lost
+
+
+def test_a_packed_log_within_a_tar(tmp_path):
+    path = packed(tmp_path / "a.tar.gz", member("topo.txt.gz", gzip.compress(TOPO)))
+    (told,) = take((), open_path(path)).stores
+    assert [(p.a, p.b, p.path) for p in told.get(Pairs)] == [(0, 1, "SYS")]

@@ -126,3 +126,22 @@ def test_ranks_that_python_started_are_found_by_their_gpu() -> None:
     spawned = of_rank(1, True, "vm", seat, (Frame("_wrap", "/venv/torch/multiprocessing/spawn.py", 87),))
     assert "nvidia-smi -i 0000:00:07.0" in (spawned.command or "")
     assert "RANK=1" in (of_rank(1, True, "vm", seat, (Frame("main", "/work/train.py", 8),)).command or "")
+
+
+def test_a_word_of_the_shell_is_no_error_to_mend(logs: tuple[Path, Path]) -> None:
+    logs[1].write_text(logs[1].read_text() + "Killed\n")
+    finding = first(*logs).finding
+    assert "ended from outside" in finding.message and "`Killed`" in finding.message
+    assert "dmesg" in (finding.remediation[0].command or "") and "Mend" not in finding.remediation[0].step
+
+
+def test_what_killed_the_rank_stands_before_what_slowed_it(logs: tuple[Path, Path], tmp_path: Path) -> None:
+    kernel = tmp_path / "dmesg.txt"
+    kernel.write_text("[Sun Nov 29 21:18:43 2026] NVRM: Xid (PCI:0000:00:07): 79, pid=3593, name=python, GPU has fallen off the bus.\n")
+    found = judged(*logs, kernel).diagnoses
+    assert found[0].finding.slug == "xid" and "peer-died" in {f.slug for f in found[0].explains}
+    assert "p2p-disabled-env" in {d.finding.slug for d in found[1:]}
+
+
+def test_a_log_of_a_known_rank_is_asked_for_by_its_number(logs: tuple[Path, Path]) -> None:
+    assert "the log of rank 1, which is not in the input" in first(logs[0]).finding.remediation[0].step
