@@ -28,6 +28,7 @@ _OF_A_HOST = frozenset(
 )
 # Names that a writer puts in place of the real one, and those that many machines have.
 _ANY_HOST = frozenset(("localhost", "host", "hostname", "node", "worker", "xxx", "ubuntu", "master"))
+_FEW = 4  # ranks that are named where one of them is meant
 _ENDED = 8  # a message of a lower tier ended something
 _LESS_SURE = {
     "nvls-cuda": LIKELY,
@@ -206,8 +207,12 @@ def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessa
     stop = None
     if slug == PEER_DIED.slug and subject.startswith("rank:"):
         stop = stop_of(int(subject[5:]), ends, Nccl(comms=tuple(job), procs=tuple(p for c in job for p in c.procs)))
+        if first.family == "peer-closed":
+            words[0] = f"Rank {subject[5:]} went away while others still used it: {who(first, rank)} lost the connection to it{f' in {first.file}' if first.file else ''}."
         words.append(f"Rank {subject[5:]} is the one without a complaint of its own{'.' if stop is not None else ': look at its log.'}")
         words += [stop.words] if stop is not None else []
+    elif slug == PEER_DIED.slug and 1 < len(here := sorted(_quiet(job)[1])) <= _FEW:
+        words.append(f"Ranks {', '.join(map(str, here))} have no complaint of their own: one of them went first.")
     evidence: list[Evidence] = [first.at("text"), *((unknown.at("text"),) if unknown is not None else ())]
     evidence += [stop.evidence] if stop is not None else []
     evidence += [m.at("text") for m in same if m is not first][:3]
@@ -217,6 +222,8 @@ def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessa
         steps = steps[:-1]  # no CUDA program starts then, with NVLS or without
     if stop is not None:
         steps = after(int(subject[5:]), stop, next((p.host for c in job for n, p, _ in c.members() if f"rank:{n}" == subject and p.host), None))
+    elif slug == PEER_DIED.slug and subject.startswith("rank:"):
+        steps = (Step(f"Read the end of the log of rank {subject[5:]}, which is not in the input: a CUDA error, an out-of-memory kill, an exception"), *steps)
     elif known is not None:
         steps = (Step(known.remedy), *steps)
     return Finding(
@@ -272,20 +279,20 @@ def _subject(first: NcclMessage, rank: int | None, job: list[NcclComm]) -> str:
         bdf = bdf_of(first.fields.get("bus", "").lower())
         return f"gpu:{bdf}" if bdf else "host"
     if first.slug == PEER_DIED.slug:
-        dead = _silent(job)
-        return f"rank:{dead}" if dead is not None else "host"
+        quiet, _ = _quiet(job)
+        return f"rank:{quiet.pop()}" if len(quiet) == 1 else "host"
     if first.slug in (NETWORK_ERROR.slug, CUDA_ERROR.slug) and rank is not None:
         return f"rank:{rank}"
     return "host"
 
 
-def _silent(job: list[NcclComm]) -> int | None:
-    """The one rank that lost no peer: the others complain of it."""
+def _quiet(job: list[NcclComm]) -> tuple[set[int], set[int]]:
+    """The ranks that lost no peer while others complain of one: all of them, and those that the input has lines of."""
     for comm in job:
         if comm.nranks is None or comm.nranks > _MOST_RANKS or not comm.messages:
             continue
         complaining = {r for m in comm.messages if m.tier < HARMLESS and (r := comm.rank_of(m)) is not None}
-        quiet = set(range(comm.nranks)) - complaining
-        if complaining and len(quiet) == 1:
-            return quiet.pop()
-    return None
+        if complaining:
+            quiet = set(range(comm.nranks)) - complaining
+            return quiet, quiet & {number for number, _, _ in comm.members()}
+    return set(), set()
