@@ -10,6 +10,7 @@ from gpudoctor.engine import run
 from gpudoctor.facts.base import Fact
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.hang import FlightRecorder, Watchdog
+from gpudoctor.facts.kernel import MemoryKills
 from gpudoctor.facts.launch import StartFailures
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.outcomes import Outcomes, ToolTests
@@ -72,7 +73,7 @@ def judge(
         beside = tuple(unexplained(intake.stores, findings))
         # Where only some checks are asked for, another may well explain it.
         unsettled.extend(m for m in beside if m.needed and not select and not ignore)
-    if plugins.checkers and not select and not ignore and any(Watchdog in store or Nccl in store or StartFailures in store for store in intake.stores):
+    if plugins.checkers and not select and not ignore and any(Watchdog in store or Nccl in store or StartFailures in store or MemoryKills in store for store in intake.stores):
         from gpudoctor.correlate.ends import unexplained as ended
 
         told = tuple(ended(intake.stores, findings))

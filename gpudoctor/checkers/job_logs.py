@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpudoctor.facts.hang import LogEnd, LogEnds
+from gpudoctor.facts.kernel import MemoryKills
 from gpudoctor.facts.nccl import Nccl, NcclProc
 from gpudoctor.model import Evidence, Step
 
@@ -109,6 +110,24 @@ def after(rank: int, stop: Stop, host: str | None) -> tuple[Step, ...]:
     steps = [Step(f"Mend the error that rank {rank} tells; what the others say follows from it")] if stop.troubled else []
     killed = Step(f"On {f'host {host}' if host else 'its host'}: was the process of rank {rank} killed, did its GPU fail", KILLED)
     return (*steps, killed)
+
+
+def killed(rank: int, nccl: Nccl | None, kills: MemoryKills | None) -> Stop | None:
+    """The kernel's word that it ended this rank's process; within a container the log has another number for it."""
+    for comm in nccl or () if kills is not None else ():
+        for number, proc, _ in comm.members():
+            kill = kills.of(proc.pid) if number == rank and kills is not None and proc.pid is not None else None
+            if kill is not None:
+                spot = kill.at("*")
+                return Stop(f"The kernel ended its process {kill.pid} ({kill.name}) for want of memory: {spot.source}, {spot.where}.", spot, False, False)
+    return None
+
+
+def after_kill(rank: int) -> tuple[Step, ...]:
+    return (
+        Step("See how much memory the host and the job's cgroup have", "free -g; cat /sys/fs/cgroup/memory.max"),
+        Step(f"Let rank {rank} use less (fewer workers of its data loader, less kept in host memory), or give the job more"),
+    )
 
 
 def _short(text: str) -> str:

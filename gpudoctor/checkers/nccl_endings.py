@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from gpudoctor.checkers.ecc_remap import ECC_REMAP
 from gpudoctor.checkers.fabric import FABRIC
-from gpudoctor.checkers.job_logs import after, stop_of
+from gpudoctor.checkers.job_logs import after, after_kill, killed, stop_of
 from gpudoctor.checkers.memlock import MEMLOCK
 from gpudoctor.checkers.nccl_causes import CUDA_ERROR, DUPLICATE_GPU, NETWORK_ERROR, NO_INTERFACE, PEER_DIED
 from gpudoctor.checkers.nccl_view import sentence, who
@@ -15,6 +15,7 @@ from gpudoctor.checkers.p2p import UNSUPPORTED
 from gpudoctor.checkers.shm import SHM
 from gpudoctor.checkers.visibility import GPU_NOT_VISIBLE
 from gpudoctor.facts.hang import LogEnds, Watchdog
+from gpudoctor.facts.kernel import MemoryKills
 from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage, NcclProc, NcclRank, bdf_of
 from gpudoctor.facts.nccl_join import root
 from gpudoctor.facts.store import FactView
@@ -89,7 +90,7 @@ _STATUS = {
 
 def judged(facts: FactView) -> Iterator[Finding]:
     """Job by job: one finding for what ended it, or for ranks that never met."""
-    watchdog, ends = facts.get(Watchdog), facts.get(LogEnds)
+    watchdog, ends, kills = facts.get(Watchdog), facts.get(LogEnds), facts.get(MemoryKills)
     for job in _jobs(facts[Nccl]):
         messages = [m for c in job for m in c.messages if m.tier < _ENDED]
         first = root(messages)
@@ -100,7 +101,7 @@ def judged(facts: FactView) -> Iterator[Finding]:
             yield from _same_gpu(job)
             continue
         by_slug = [m for m in messages if m.slug == first.slug and m.tier <= max(first.tier, 1)] or [first]
-        yield _finding(first, by_slug, [m for m in messages if m not in by_slug], job, ends)
+        yield _finding(first, by_slug, [m for m in messages if m not in by_slug], job, ends, kills)
 
 
 def _jobs(nccl: Nccl) -> list[list[NcclComm]]:
@@ -185,7 +186,7 @@ def _rank(message: NcclMessage, job: Iterable[NcclComm]) -> int | None:
     return next((r for c in job if (r := c.rank_of(message)) is not None), None)
 
 
-def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessage], job: list[NcclComm], ends: LogEnds | None) -> Finding:
+def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessage], job: list[NcclComm], ends: LogEnds | None, kills: MemoryKills | None) -> Finding:
     known = family(first.family)
     slug = first.slug or CUDA_ERROR.slug
     rank = _rank(first, job)
@@ -204,23 +205,27 @@ def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessa
         lines = ", ".join(str(m.line) for m in sorted(echoes, key=lambda m: m.line)[:6])
         words.append(f"What follows (line{'s' if len(echoes) > 1 else ''} {lines}) is its effect.")
     subject = _subject(first, rank, job)
-    stop = None
+    stop = end = None
     if slug == PEER_DIED.slug and subject.startswith("rank:"):
         stop = stop_of(int(subject[5:]), ends, Nccl(comms=tuple(job), procs=tuple(p for c in job for p in c.procs)))
         if first.family == "peer-closed":
             words[0] = f"Rank {subject[5:]} went away while others still used it: {who(first, rank)} lost the connection to it{f' in {first.file}' if first.file else ''}."
         words.append(f"Rank {subject[5:]} is the one without a complaint of its own{'.' if stop is not None else ': look at its log.'}")
         words += [stop.words] if stop is not None else []
-    elif slug == PEER_DIED.slug and 1 < len(here := sorted(_quiet(job)[1])) <= _FEW:
-        words.append(f"Ranks {', '.join(map(str, here))} have no complaint of their own: one of them went first.")
+        end = killed(int(subject[5:]), Nccl(comms=tuple(job)), kills)
+        words += [end.words] if end is not None else []
+    elif slug == PEER_DIED.slug and 1 < len(quiet := _quiet(job)[0]) <= _FEW and quiet == _quiet(job)[1]:
+        words.append(f"Ranks {', '.join(map(str, sorted(quiet)))} have no complaint of their own: one of them went first.")
     evidence: list[Evidence] = [first.at("text"), *((unknown.at("text"),) if unknown is not None else ())]
-    evidence += [stop.evidence] if stop is not None else []
+    evidence += [told.evidence for told in (end, stop) if told is not None]
     evidence += [m.at("text") for m in same if m is not first][:3]
     evidence += [m.at("text") for m in echoes][:3]
     steps = _COMMANDS.get(slug, ())
     if first.family == "fabric-not-ready":
         steps = steps[:-1]  # no CUDA program starts then, with NVLS or without
-    if stop is not None:
+    if end is not None:
+        steps = after_kill(int(subject[5:]))
+    elif stop is not None:
         steps = after(int(subject[5:]), stop, next((p.host for c in job for n, p, _ in c.members() if f"rank:{n}" == subject and p.host), None))
     elif slug == PEER_DIED.slug and subject.startswith("rank:"):
         steps = (Step(f"Read the end of the log of rank {subject[5:]}, which is not in the input: a CUDA error, an out-of-memory kill, an exception"), *steps)

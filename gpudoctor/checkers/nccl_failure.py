@@ -24,6 +24,7 @@ from gpudoctor.checkers.shm import SHM
 from gpudoctor.checkers.version_mismatch import VERSION_MISMATCH
 from gpudoctor.checkers.visibility import GPU_NOT_VISIBLE
 from gpudoctor.facts.hang import LogEnds, Watchdog
+from gpudoctor.facts.kernel import MemoryKills
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactView
 from gpudoctor.model import Cause, Finding
@@ -38,7 +39,7 @@ class NcclFailure(BaseChecker):
         GPU_NOT_VISIBLE, NCCL_ENV, ECC_REMAP, NVLINK_ERRORS,
     )  # fmt: skip
     needs = (Nccl,)
-    wants = (Watchdog, LogEnds)
+    wants = (Watchdog, LogEnds, MemoryKills)
 
     def check(self, facts: FactView) -> Iterator[Finding]:
         # Loaded where there is a log to judge: most runs look at a host alone, and need only know what could be said.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from gpudoctor import cpulist
 from gpudoctor.facts.hang import FlightRecorder, Ras, Watchdog
-from gpudoctor.facts.kernel import KernelLog
+from gpudoctor.facts.kernel import KernelLog, MemoryKills
 from gpudoctor.facts.nccl import Nccl, NcclComm
 from gpudoctor.facts.store import FactStore
 from gpudoctor.facts.system import Software
@@ -99,7 +99,7 @@ def _kernel(store: FactStore, comm: NcclComm | None, died: list[Finding]) -> Ite
     """The system's own word on who ended the process; a log of another host says nothing of it."""
     seats = comm.by_rank() if comm is not None else {}
     hosts = dict.fromkeys(p.host for f in died if f.subject.startswith("rank:") and (p := seats.get(int(f.subject[5:]))) is not None and p.host)
-    if KernelLog not in store or hosts and store.homes is not None:
+    if KernelLog not in store and MemoryKills not in store or hosts and store.homes is not None:
         where = f"on {', '.join(list(hosts)[:4])}, where it ran" if hosts else "on the host of the rank that ended first"
         yield Missing("the kernel log of the dead rank's host", "not in the input", f"sudo dmesg -T     ({where})", pressing=True)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from gpudoctor import cpulist
 from gpudoctor.facts.hang import TERMINATE, LogEnds, Watchdog
+from gpudoctor.facts.kernel import MemoryKills
 from gpudoctor.facts.launch import Launches, StartFailure, StartFailures
 from gpudoctor.facts.nccl import Nccl, NcclComm
 from gpudoctor.facts.store import FactStore
@@ -23,6 +24,11 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
     if any(f.severity == ERROR for f in findings):
         return
     for store in stores:
+        kills = store.get(MemoryKills)
+        if kills is not None and kills.kills and store.only(MemoryKills):
+            spot = kills.kills[0].at("*")
+            yield Missing("whether it was of a job", f"the kernel ended process {kills.kills[0].pid} ({kills.kills[0].name}) for want of memory ({spot.source}, {spot.where}): the job's log would tell", needed=True)
+            return
         # A job whose NCCL spoke did start: what its launcher said was of another attempt.
         starts = store.get(StartFailures)
         failed = starts.first if starts is not None and Nccl not in store else None

@@ -67,3 +67,27 @@ class KernelLog(Fact):
                 else:
                     out.append(event)
         return KernelLog(tuple(out))
+
+
+class MemoryKill(Entry):
+    """A process that the kernel ended for want of memory, by the number that the host has for it."""
+
+    pid: int
+    name: str
+
+
+class MemoryKills(Fact):
+    """Whose they were the kernel log does not say: of a job only where a number is a rank's."""
+
+    on_request: ClassVar[bool] = True
+    label: ClassVar[str] = "what the kernel's memory killer ended"
+    hint: ClassVar[str | None] = None
+
+    kills: tuple[MemoryKill, ...]
+
+    @classmethod
+    def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> MemoryKills:
+        return MemoryKills(tuple(k for p in parts for k in p.kills))
+
+    def of(self, pid: int | None) -> MemoryKill | None:
+        return next((k for k in self.kills if k.pid == pid), None)

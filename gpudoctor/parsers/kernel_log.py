@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpudoctor import bdf
 from gpudoctor.facts.base import Fact, Loss
-from gpudoctor.facts.kernel import KernelEvent, KernelLog
+from gpudoctor.facts.kernel import KernelEvent, KernelLog, MemoryKill, MemoryKills
 from gpudoctor.parsers.kernel_line import LOG_LINE, event
 from gpudoctor.parsers.kernel_told import TOLD
 from gpudoctor.pattern import lazy
@@ -66,7 +66,18 @@ _IOMMU = lazy(
 _NAMED = lazy(rf"NVRM: The NVIDIA GPU ({_B})")
 
 
+# `Memory cgroup out of memory: Killed process 816 (python), UID 0, …`; older kernels say `Kill process` before they do it.
+_KILLED = lazy(r"\bKilled process (\d{1,9})(?:, UID \d+,)? \(([^()]{1,40})\)")
+
+
 def parse(section: Section) -> Iterator[Fact | Loss]:
+    kills = [
+        MemoryKill(pid=int(found[1]), name=found[2], origin={"*": section.at(line)})
+        for line in section
+        if "Killed process" in line.text and (found := _KILLED.search(line.text)) is not None
+    ]
+    if kills:
+        yield MemoryKills(tuple(kills))
     events: list[KernelEvent] = []
     named: str | None = None
     firmware: HardwareErrors | None = None

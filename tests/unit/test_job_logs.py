@@ -145,3 +145,46 @@ def test_what_killed_the_rank_stands_before_what_slowed_it(logs: tuple[Path, Pat
 
 def test_a_log_of_a_known_rank_is_asked_for_by_its_number(logs: tuple[Path, Path]) -> None:
     assert "the log of rank 1, which is not in the input" in first(logs[0]).finding.remediation[0].step
+
+
+OOM = "[Sun Nov 29 21:18:43 2026] {how}Killed process {pid} (python){uid} total-vm:41240504kB, anon-rss:40000000kB, file-rss:0kB, shmem-rss:0kB\n"
+
+
+@pytest.mark.parametrize(("how", "uid"), [("Out of memory: ", ""), ("Memory cgroup out of memory: ", ", UID 1000,"), ("", "")])
+def test_the_kernels_word_on_the_dead_rank(logs: tuple[Path, Path], tmp_path: Path, how: str, uid: str) -> None:
+    kernel = tmp_path / "dmesg.txt"
+    kernel.write_text(OOM.format(how=how, uid=uid, pid=3593))
+    finding = first(*logs, kernel).finding
+    assert finding.subject == "rank:1" and f"for want of memory: {kernel}, line 1" in finding.message
+    assert str(kernel) in {e.source for e in finding.evidence} and "memory.max" in (finding.remediation[0].command or "")
+
+
+def test_a_kill_of_another_process_is_not_the_ranks(logs: tuple[Path, Path], tmp_path: Path) -> None:
+    kernel = tmp_path / "dmesg.txt"
+    kernel.write_text(OOM.format(how="Out of memory: ", uid="", pid=359))
+    finding = first(*logs, kernel).finding
+    assert "for want of memory" not in finding.message and "dmesg" in (finding.remediation[0].command or "")
+
+
+def test_a_kill_alone_is_neither_a_fault_nor_a_pass(tmp_path: Path) -> None:
+    kernel = tmp_path / "dmesg.txt"
+    kernel.write_text(OOM.format(how="Out of memory: ", uid="", pid=359))
+    told = judged(kernel)
+    assert told.exit_code == 3 and not told.diagnoses and any("process 359 (python)" in m.reason for m in told.missing)
+    sound = judged(kernel, FIXTURES / "hosts" / "h200x2-vm")
+    assert sound.exit_code == 0
+    kernel.write_text(OOM.format(how="Out of memory: ", uid="", pid=359)[:60])  # cut within the number or the name
+    assert judged(kernel).exit_code == 3
+
+
+def test_two_of_which_one_went_first(tmp_path: Path) -> None:
+    from tests.unit.test_homes import P2P, log
+
+    text = log({"node07": P2P})
+    lost = "".join(f"node07:{100 + r}:{300 + r} [{r}] misc/socket.cc:47 NCCL WARN socketProgressOpt: Call to recv from 10.0.0.1<4> failed : Connection reset by peer\n" for r in (0, 3))
+    job = tmp_path / "job.log"
+    job.write_text(text + lost)
+    finding = first(job).finding
+    assert finding.subject == "host" and "Ranks 1, 2 have no complaint of their own" in finding.message
+    job.write_text("".join(line + "\n" for line in text.splitlines() if ":101:" not in line) + lost)
+    assert "no complaint of their own" not in first(job).finding.message  # the other one's log is not there
