@@ -9,6 +9,7 @@ from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
 from gpudoctor.checkers.nccl_causes import CUDA_ERROR, NETWORK_ERROR, PEER_DIED, RANK_MISMATCH
 from gpudoctor.facts.hang import FlightRecorder, LogEnds, Watchdog
+from gpudoctor.facts.kernel import MemoryKills
 from gpudoctor.facts.launch import Launches, StartFailures
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactView
@@ -20,7 +21,7 @@ class CollectiveTimeout(BaseChecker):
 
     name: ClassVar[str] = "collective-timeout"
     any_of = (Watchdog, FlightRecorder, StartFailures)
-    wants = (Nccl, LogEnds, Launches)
+    wants = (Nccl, LogEnds, Launches, MemoryKills)
     causes = (COLLECTIVE_TIMEOUT, RANK_MISMATCH, PEER_DIED, NETWORK_ERROR, CUDA_ERROR)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
@@ -44,7 +45,7 @@ class CollectiveTimeout(BaseChecker):
         if watchdog is None:
             return
         said: list[Finding | CannotTell] = [
-            *deaths(watchdog, frozenset(r for h in found for r in h.waiting), bool(found), nccl, known.ends),
+            *deaths(watchdog, frozenset(r for h in found for r in h.waiting), bool(found), nccl, known.ends, facts.get(MemoryKills)),
             *unfinished_start(watchdog),
             *differing(watchdog),
         ]
@@ -55,5 +56,5 @@ class CollectiveTimeout(BaseChecker):
             if not any(isinstance(s, Finding) for s in said):
                 said += heard(watchdog)
         if not found and not any(isinstance(s, Finding) for s in said) and not any(m.slug for m in (nccl.messages if nccl is not None else ())):
-            said += unexplained(watchdog, nccl, known.ends)
+            said += unexplained(watchdog, nccl, known.ends, facts.get(MemoryKills))
         yield from said

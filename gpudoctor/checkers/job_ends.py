@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
-from gpudoctor.checkers.job_logs import KILLED, after, stop_of
+from gpudoctor.checkers.job_logs import KILLED, after, after_kill, by_itself, killed_by_kernel, stop_of
 from gpudoctor.checkers.job_stacks import of_rank
 from gpudoctor.checkers.nccl_causes import CUDA_ERROR, NETWORK_ERROR, PEER_DIED
 from gpudoctor.facts.hang import ABORT, KILL, SIGNALS, TERMINATE, Death, LogEnds, RankWork, Watchdog
+from gpudoctor.facts.kernel import MemoryKills
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import short
 from gpudoctor.hang import error_slug, listing, world_of
@@ -19,7 +20,7 @@ MAX_SUBJECTS = 8
 MAX_EVIDENCE = 8
 
 
-def deaths(watchdog: Watchdog, victims: frozenset[int], hung: bool, nccl: Nccl | None, ends: LogEnds | None = None) -> Iterator[Finding]:
+def deaths(watchdog: Watchdog, victims: frozenset[int], hung: bool, nccl: Nccl | None, ends: LogEnds | None = None, kills: MemoryKills | None = None) -> Iterator[Finding]:
     """What the launcher saw end. SIGABRT and SIGTERM are how a watchdog and a launcher stop the others, and a rank that
     waited ends because it waited."""
     others = [d for d in watchdog.deaths if d.rank is not None and d.rank not in victims and not d.after]
@@ -37,7 +38,7 @@ def deaths(watchdog: Watchdog, victims: frozenset[int], hung: bool, nccl: Nccl |
     if len(chosen) > MAX_SUBJECTS or not ranks:
         yield _many([*chosen.values()], ranks)
     else:
-        yield from (_dead(death, rank, nccl, ends) for rank, death in chosen.items())
+        yield from (_dead(death, rank, nccl, ends, kills) for rank, death in chosen.items())
 
 
 def _places(nccl: Nccl | None) -> dict[int, set[str]]:
@@ -73,7 +74,7 @@ def _many(gone: list[Death], ranks: bool) -> Finding:
     )  # fmt: skip
 
 
-def unexplained(watchdog: Watchdog, nccl: Nccl | None, ends: LogEnds | None = None) -> Iterator[Finding | CannotTell]:
+def unexplained(watchdog: Watchdog, nccl: Nccl | None, ends: LogEnds | None = None, kills: MemoryKills | None = None) -> Iterator[Finding | CannotTell]:
     """A job that nothing else tells the end of: a process that aborted, or one of which only the process number is told.
 
     The launcher stops the others by SIGTERM, so a SIGABRT is the process's own. Without a word of NCCL's an abort may be any
@@ -100,11 +101,11 @@ def unexplained(watchdog: Watchdog, nccl: Nccl | None, ends: LogEnds | None = No
         elif nccl is None and death.exitcode == -ABORT:
             yield CannotTell(PEER_DIED.slug, f"{death.called(rank)} ended by SIGABRT; what it printed before that is not in the input")
         else:
-            yield _dead(death, rank, nccl, ends)
+            yield _dead(death, rank, nccl, ends, kills)
         return
 
 
-def _dead(death: Death, rank: int | None, nccl: Nccl | None, ends: LogEnds | None) -> Finding:
+def _dead(death: Death, rank: int | None, nccl: Nccl | None, ends: LogEnds | None, kills: MemoryKills | None) -> Finding:
     sure = death.first and -death.exitcode != ABORT
     stop = stop_of(rank, ends, nccl) if rank is not None else None
     steps = _after_death(death, death.called(rank))
@@ -112,10 +113,17 @@ def _dead(death: Death, rank: int | None, nccl: Nccl | None, ends: LogEnds | Non
     if stop is not None:
         message += f" {stop.words}"
         killed = [s for s in steps if s.command is not None and death.exitcode < 0]
-        steps = (*killed, *(s for s in after(rank or 0, stop, death.host) if not killed or s.command is None))
+        if 0 < death.exitcode < 128 and not stop.troubled and not stop.left:
+            steps = (by_itself(rank or 0),)
+        else:
+            steps = (*killed, *(s for s in after(rank or 0, stop, death.host) if not killed or s.command is None))
+    end = killed_by_kernel(rank, nccl, kills) if rank is not None and death.exitcode == -KILL else None
+    if end is not None:
+        message += f" {end.words}"
+        steps = after_kill(rank or 0)
     return Finding(
         PEER_DIED.slug, ERROR, f"rank:{rank}" if rank is not None else "host", message,
-        (death.at("*"), *((stop.evidence,) if stop is not None else ())), CERTAIN if sure else LIKELY, "The job ends.", steps,
+        (death.at("*"), *((end.evidence,) if end is not None else ()), *((stop.evidence,) if stop is not None else ())), CERTAIN if sure else LIKELY, "The job ends.", steps,
     )  # fmt: skip
 
 

@@ -197,7 +197,7 @@ def _steps(hang: Hang, rank: int | None, known: Known, stop: Stop | None) -> tup
     else:
         steps.append(Step(f"Read the log of {who}{on} above the time-out: an exception, a data loader, a step that only some ranks make"))
     if hang.kind != ALL_IN:
-        if rank not in known.dead:
+        if rank not in known.dead and not (stop is not None and stop.troubled):
             frames = next((v.frames for v in hang.views.values() if v.frames), ())
             steps.append(of_rank(rank, known.over, host, known.seats.get(rank) if rank is not None else None, frames))
         steps.append(Step(f"Check the host of {who}{on}", "gpudoctor check"))

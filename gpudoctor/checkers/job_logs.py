@@ -112,7 +112,7 @@ def after(rank: int, stop: Stop, host: str | None) -> tuple[Step, ...]:
     return (*steps, killed)
 
 
-def killed(rank: int, nccl: Nccl | None, kills: MemoryKills | None) -> Stop | None:
+def killed_by_kernel(rank: int, nccl: Nccl | None, kills: MemoryKills | None) -> Stop | None:
     """The kernel's word that it ended this rank's process; within a container the log has another number for it."""
     for comm in nccl or () if kills is not None else ():
         for number, proc, _ in comm.members():
@@ -128,6 +128,11 @@ def after_kill(rank: int) -> tuple[Step, ...]:
         Step("See how much memory the host and the job's cgroup have", "free -g; cat /sys/fs/cgroup/memory.max"),
         Step(f"Let rank {rank} use less (fewer workers of its data loader, less kept in host memory), or give the job more"),
     )
+
+
+def by_itself(rank: int) -> Step:
+    """A process that its launcher saw end with a status of its own."""
+    return Step(f"Read all that rank {rank} printed, its standard error too: an exception of Python's ends with exit status 1")
 
 
 def _short(text: str) -> str:

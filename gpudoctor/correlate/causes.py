@@ -82,6 +82,8 @@ TABLE: tuple[Explains, ...] = (
     ),
     Explains("cuda-error", ("peer-died",), "host"),
     Explains("network-error", ("peer-died",), "host"),
+    # Of one rank by its launcher and by the ranks that lost it.
+    Explains("peer-died", ("peer-died",), "same"),
     # A rank that is gone does not come; ranks that a watchdog ended are gone for the others.
     Explains("peer-died", ("collective-timeout",), "same"),
     *(Explains(cause, ("collective-timeout",), "host") for cause in ("rank-mismatch", "network-error", "cuda-error", "gpu-missing", "xid")),

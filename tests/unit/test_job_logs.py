@@ -188,3 +188,32 @@ def test_two_of_which_one_went_first(tmp_path: Path) -> None:
     assert finding.subject == "host" and "Ranks 1, 2 have no complaint of their own" in finding.message
     job.write_text("".join(line + "\n" for line in text.splitlines() if ":101:" not in line) + lost)
     assert "no complaint of their own" not in first(job).finding.message  # the other one's log is not there
+
+
+def table(code: int, said: str) -> str:
+    """torchrun's, of rank 1."""
+    return (
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n" + "=" * 60 + "\ntrain.py FAILED\n" + "-" * 60 + "\nFailures:\n  <NO_OTHER_FAILURES>\n"
+        + "-" * 60 + "\nRoot Cause (first observed failure):\n[0]:\n  time      : 2026-11-29_21:18:50\n  host      : vm\n  rank      : 1 (local_rank: 1)\n"
+        f"  exitcode  : {code} (pid: 3593)\n  error_file: <N/A>\n  traceback : {said}\n" + "=" * 60 + "\n"
+    )  # fmt: skip
+
+
+def test_a_launchers_word_and_the_others_are_one_death(tmp_path: Path) -> None:
+    job, kernel = tmp_path / "job.log", tmp_path / "dmesg.txt"
+    job.write_text("".join(KILLED) + table(-9, "Signal 9 (SIGKILL) received by PID 3593"))
+    found = [d for d in judged(job).diagnoses if d.finding.slug == "peer-died"]
+    assert len(found) == 1 and "SIGKILL" in found[0].finding.message and "peer-died" in {f.slug for f in found[0].explains}
+    assert f"{job}:{len(KILLED)} `[rank1]" in found[0].finding.message  # not the launcher's own lines below
+    kernel.write_text(OOM.format(how="Out of memory: ", uid="", pid=3593))
+    told = first(job, kernel).finding
+    assert "for want of memory" in told.message and "memory.max" in (told.remediation[0].command or "")
+
+
+def test_a_rank_that_ended_by_itself_was_not_killed(tmp_path: Path) -> None:
+    job = tmp_path / "job.log"
+    job.write_text("".join(KILLED) + table(1, "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"))
+    finding = first(job).finding
+    assert finding.subject == "rank:1" and "exit status 1" in finding.message and not any("dmesg" in (s.command or "") for s in finding.remediation)
+    job.write_text("".join(KILLED) + table(137, "-"))
+    assert "not killed" not in first(job).finding.message
