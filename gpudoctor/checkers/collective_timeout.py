@@ -25,7 +25,8 @@ class CollectiveTimeout(BaseChecker):
     causes = (COLLECTIVE_TIMEOUT, RANK_MISMATCH, PEER_DIED, NETWORK_ERROR, CUDA_ERROR)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
-        if StartFailures in facts and Nccl not in facts and FlightRecorder not in facts:
+        log = facts.get(Nccl)
+        if StartFailures in facts and (log is None or not log.of_a_run) and FlightRecorder not in facts:
             from gpudoctor.checkers.job_starts import never_started
 
             yield from never_started(facts[StartFailures], Launches in facts, Watchdog not in facts)

@@ -30,8 +30,8 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
             yield Missing("whether it was of a job", f"the kernel ended process {kills.kills[0].pid} ({kills.kills[0].name}) for want of memory ({spot.source}, {spot.where}): the job's log would tell", needed=True)
             return
         # A job whose NCCL spoke did start: what its launcher said was of another attempt.
-        starts = store.get(StartFailures)
-        failed = starts.first if starts is not None and Nccl not in store else None
+        starts, nccl = store.get(StartFailures), store.get(Nccl)
+        failed = starts.first if starts is not None and (nccl is None or not nccl.of_a_run) else None
         if starts is not None and failed is not None:
             bare = not starts.of_a_job and Launches not in store  # ssh alone: somebody may have gathered outputs
             yield _not_reached(failed, store.only(StartFailures, LogEnds)) if bare else _not_started(failed)

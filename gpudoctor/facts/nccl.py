@@ -215,6 +215,11 @@ class Nccl(Fact):
     def __iter__(self) -> Iterator[NcclComm]:
         return iter(self.comms)
 
+    @property
+    def of_a_run(self) -> bool:
+        """Did a rank speak, or NCCL complain? A version alone is what somebody's list may have."""
+        return bool(self.messages) or any(c.nranks is not None or c.transports or c.counts for c in self.comms)
+
     @classmethod
     def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> Nccl:
         from gpudoctor.facts.nccl_join import comms_of

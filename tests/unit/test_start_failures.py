@@ -121,3 +121,11 @@ def test_a_cut_anywhere_changes_no_value() -> None:
             for kind, peer, port in failures(text[:end]):
                 assert any(kind == k and peer == p and port in (None, n) for k, p, n in whole), text[:end]
     assert not list(parse(section("start-failure", "nothing\n")))
+
+
+@pytest.mark.parametrize("version", ["NCCL version 2.21.5+cuda12.4\n", "- NCCL version: 2.21.5\n"])
+def test_a_version_is_no_run(version: str) -> None:
+    text, words, _ = COULD_NOT[6]
+    told = report(version + text)
+    assert told.exit_code == 3 and words in why(told)
+    assert report(version + FOUND[0][0]).exit_code == 1
