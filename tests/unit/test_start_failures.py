@@ -108,11 +108,8 @@ def test_a_result_without_a_name_is_no_pass() -> None:
 def test_a_cut_anywhere_changes_no_value() -> None:
     from gpudoctor.facts.launch import StartFailures
     from gpudoctor.parsers.start_failure import parse
-    from tests.support import recognise
-
     def failures(text: str) -> set[tuple[str, str | None, int | None]]:
-        sections = [s for s in recognise(text) if s.kind == "start-failure"]
-        return {(f.kind, f.peer, f.port) for s in sections for fact in parse(s) if isinstance(fact, StartFailures) for f in fact.failures}
+        return {(f.kind, f.peer, f.port) for fact in parse(section("start-failure", text)) if isinstance(fact, StartFailures) for f in fact.failures}
 
     for text, *_ in (*COULD_NOT, *FOUND):
         whole = failures(text)
