@@ -19,6 +19,7 @@ from gpudoctor.facts.topology import P2P_WORDS, Nic, NicPath, Nics, Pair, Pairs
 from gpudoctor.model import Evidence
 from gpudoctor.parsers.topo_matrix import ELISION, NAME, Matrix, Row, matrices
 from gpudoctor.read.section import Section, Unparsable
+from gpudoctor.record import replace
 
 _P2P = frozenset(P2P_WORDS)
 _CPU_LIST = re.compile(r"^\d+(?:[-,]\d+)*$")
@@ -76,12 +77,23 @@ def _facts(section: Section, matrix: Matrix) -> Iterator[Fact | Loss]:
             "which peer-to-peer capability a matrix shows",
             f"{section.source}, line {matrix.rows[0].line.number}: it does not say whether it is topo -p2p r, w, n, a or p",
         )
-    yield from _listed(section, matrix, columns, gpus, whole)
+    yield from _listed(section, matrix, columns, _without_torn_end(gpus, columns), whole)
     yield Pairs(tuple(pairs))
     nics = [n for n in columns if not n.startswith(("GPU", "CPU", "?", ELISION))]
     nics += [row.name for row in matrix.rows if not row.name.startswith(("GPU", "CPU")) and row.name not in nics]
     if nics and not p2p:
         yield Nics(tuple(_nic(section, name, matrix) for name in nics), tuple(paths))
+
+
+def _without_torn_end(gpus: list[Gpu], columns: list[str]) -> list[Gpu]:
+    """Where rows are missing below the last one, that one may have lost its end too: `0-23,4` above rows of `0-23,48-71`."""
+    last = gpus[-1] if gpus else None
+    if last is None or last.cpu_affinity is None or f"GPU{last.index}" == next((c for c in reversed(columns) if _GPU.match(c)), None):
+        return gpus
+    torn = last.cpu_affinity
+    if any(g.cpu_affinity is not None and g.cpu_affinity != torn and g.cpu_affinity.startswith(torn) for g in gpus):
+        return [*gpus[:-1], replace(last, cpu_affinity=None)]
+    return gpus
 
 
 def _placed(row: Row, columns: list[str]) -> dict[int, str]:

@@ -289,3 +289,19 @@ def test_a_list_of_cpus_that_runs_backwards_lost_its_end(listed: str, affinity: 
     found = got.get(Gpus)
     assert found is not None
     assert [g.cpu_affinity for g in found] == ["0-15", affinity]
+
+
+@pytest.mark.parametrize(
+    ("rows", "affinity"),
+    [
+        # Synthetic: the page ends in the row of GPU1, and GPU2 has none.
+        ("GPU0\t X \tNV6\tNV6\t0-23,48-71\nGPU1\tNV6\t X \tNV6\t0-23,4\n", ["0-23,48-71", None]),
+        ("GPU0\t X \tNV6\tNV6\t0-23,48-71\nGPU1\tNV6\t X \tNV6\t24-47\n", ["0-23,48-71", "24-47"]),
+        # Whole: the last GPU may share a part of the others' processors.
+        ("GPU0\t X \tNV6\tNV6\t0-23,48-71\nGPU1\tNV6\t X \tNV6\t0-23,48-71\nGPU2\tNV6\tNV6\t X \t0-23\n", ["0-23,48-71", "0-23,48-71", "0-23"]),
+    ],
+)
+def test_the_last_row_before_missing_ones_may_have_lost_its_end(rows: str, affinity: list[str | None]) -> None:
+    found = facts(f"\tGPU0\tGPU1\tGPU2\tCPU Affinity\n{rows}").get(Gpus)
+    assert found is not None
+    assert [g.cpu_affinity for g in found][: len(affinity)] == affinity
