@@ -18,6 +18,8 @@ from gpudoctor.read.section import Line, Section
 
 _QUOTED = lazy(r"\b(LnkSta|LnkCap2?|LnkCtl|ACSC(?:tl|ap)):\s*(.*)$")
 _ADDRESS = lazy(r":[0-9a-fA-F]{2}\.[0-7](?:\s|[:=#*>-]|$)")
+_LISTED = lazy(rf"^\s*{bdf.PATTERN}[\s:=]{{1,6}}(?:Lnk(?:Sta|Cap2?|Ctl)|ACSCtl):")  # a script's listing, a register a line
+_NAMED = lazy(rf"^\W{{0,8}}(?:(?:GPU|[Dd]evice|[Cc]ard|BDF|[Ss]lot|[Pp]ort|[Bb]ridge)\s{{1,4}})?({bdf.PATTERN})[\s:=*]{{0,8}}$")
 _TERMINAL = 70  # columns from which a line may have been broken by a terminal of 80
 # `lspci -vvv -s 41:00.0 | grep LnkSta`: the device whose lines these are. Of a slot's functions the first is printed first.
 _ASKED = lazy(rf"\blspci\b[^|;&>]{{0,80}}?\s-[A-Za-z]*s\s{{0,4}}[\"']?({bdf.PATTERN})(?![\w:.])")
@@ -61,6 +63,10 @@ def _blocks(section: Section) -> list[Block]:
             if not quoted:
                 continue
             word, rest = quoted[1] + ":", quoted[2]
+            # A script's listing: the address and one register of it in a line.
+            named = _NAMED.match(text[: quoted.start()])
+            address = bdf.normalise(named[1]) if named else None
+            above = (address, line) if address is not None else above
         elif _ADDRESS.search(text):
             head = head_of(line)
             if head is not None:
@@ -105,6 +111,7 @@ def _unwrapped(section: Section) -> Iterator[Line]:
             and not _KEYWORD.match(text)
             and head_of(line) is None
             and bare_address(line) is None
+            and not _LISTED.match(text)
         ):
             held = Line(held.number, held.text + text, line.cut)
             continue

@@ -228,7 +228,7 @@ OUTPUTS: tuple[Format, ...] = (
         (
             "LnkSta", "LnkCap", "LnkCtl", "ACSCtl", "] Express (v", "Kernel driver in use: ", "IOMMU group: ", "Subsystem: ",
         ),
-        rf"{_PCI_HEAD}|{_PCI_BARE}|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|{_PCI_TELLING}",
+        rf"{_PCI_HEAD}|{_PCI_BARE}|{_PCI_LABEL}{_PCI_AT}[\s:=]{{1,6}}(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|{_PCI_TELLING}",
         # Indented lines belong, but not those that other outputs indent too (topology headers, NVLink rows, tables, logs),
         # nor the first lines of what follows in a post that is indented as a whole.
         rf"{_PCI_HEAD}|{_PCI_BARE}|^\s+(?!{_ELSE}|[A-Z][\w ]{{1,40}}\s: |GPU\d|GPU \d|NIC\d|Link \d|[|+<]|\d+\s+\d+\s|\[ *\d+\.\d|\[\w{{3}} \w{{3}} |[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:|\d{{4}}-\d\d-\d\d[T ]\d\d:)\S|\b(?:LnkSta|LnkCap2?|LnkCtl|ACSCtl):\s|^\^+|{_PCI_WORDS}",
@@ -247,6 +247,14 @@ OUTPUTS: tuple[Format, ...] = (
         r"^[ \t|]*[+\\]-(?:\[[0-9a-f]{4,8}:[0-9a-f]{2}\]|[0-9a-f]{2}\.[0-7])|^[ \t|]*\|\s*$",
         first=r"^\s*-(?:\+-)?\[[0-9a-f]{4,8}:[0-9a-f]{2}\]-",
         joins=False,
+    ),
+    # setpci -v at the extended capability of ACS.
+    Format(
+        "setpci",
+        ("(ecap 000d @",),
+        r"^\s*[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] \(ecap 000d @",
+        r"^\s*[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] \(ecap 000d @|^\s*setpci: ",
+        strangers=3,
     ),
     # Tags, the end of a comment and wrapped attributes belong. Authors quote elements from the middle of a file.
     Format(

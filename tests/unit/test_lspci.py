@@ -8,6 +8,7 @@ import pytest
 
 from gpudoctor.facts.pci import PciDevice, PciTree
 from gpudoctor.parsers.lspci import parse as parse_lspci
+from gpudoctor.read.section import Unparsable
 from tests.support import FIXTURES, parse, recognise
 
 SWITCH = (FIXTURES / "outputs/lspci/switch-path-vvv.txt").read_text()
@@ -402,3 +403,50 @@ def test_a_log_below_is_none_of_its_lines() -> None:
     for stamp in ("Nov 05 13:55:26 node07", "2025-11-05T13:55:26+00:00 node07"):
         kinds = [s.kind for s in recognise(f"{head}  {stamp} systemd[1]: Failed to start NVIDIA fabric manager service.\n")]
         assert kinds == ["lspci", "fm-log"]
+
+
+# Synthetic: listings that scripts print, a device a line, and what setpci says of the control register of ACS.
+LISTING = """0000:00:01.0  ACSCtl: SrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-
+0000:03:08.0  ACSCtl: SrcValid- TransBlk- ReqRedir- CmpltRedir- UpstreamFwd- EgressCtrl- DirectTrans-
+03:10.0: ACSCtl:\tSrcValid+ TransBlk- ReqRedir- CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-
+"""
+SETPCI = """0000:00:01.0 (ecap 000d @150) @156 = 001d
+0000:03:08.0 (ecap 000d @f24) @f2a = 0000
+0000:03:10.0 (ecap 000d @f24) @f2a = 0019
+"""
+
+
+def every(text: str) -> list[PciDevice]:
+    return [d for s in recognise(text) for f in parse(s.kind, s.text, s.command) if isinstance(f, PciTree) for d in f]
+
+
+@pytest.mark.parametrize("text", [LISTING, SETPCI, f"  {SETPCI.replace(chr(10), chr(10) + '  ')}".rstrip() + "\n"])
+def test_a_listing_of_acs_with_its_addresses(text: str) -> None:
+    assert [(d.bdf, d.acs and d.acs["SrcValid"], d.acs and d.acs["ReqRedir"], d.acs and d.acs["CmpltRedir"]) for d in every(text)] == [
+        ("0000:00:01.0", True, True, True), ("0000:03:08.0", False, False, False), ("0000:03:10.0", True, False, True),
+    ]  # fmt: skip
+
+
+def test_a_listing_of_links_with_its_addresses() -> None:
+    text = "GPU 41:00.0: LnkSta: Speed 16GT/s (ok), Width x16 (ok)\nGPU 81:00.0: LnkSta: Speed 16GT/s (ok), Width x8 (downgraded)\n"
+    assert [(d.bdf, d.width) for d in every(text)] == [("0000:41:00.0", 16), ("0000:81:00.0", 8)]
+    # Whose link this is, the words before the address would have to say.
+    assert [d.bdf for d in every("upstream of 41:00.0: LnkSta: Speed 16GT/s, Width x16\n")] == [None]
+
+
+def test_a_port_is_as_it_was_left() -> None:
+    text = "0000:03:08.0 (ecap 000d @f24) @f2a = 001d\n0000:03:08.0 (ecap 000d @f24) @f2a 0000\nsetpci: 0000:04:00.0: Instance #0 of Extended capability 000d not found\n"
+    assert [(d.bdf, d.acs and any(d.acs.values())) for d in every(text)] == [("0000:03:08.0", False)]
+    # Another register of the same capability is no control register.
+    assert every("0000:03:08.0 (ecap 000d @f24) @f28 = 005f\n0000:03:10.0 (ecap 000d @f24) @f2a = 0000\n")[0].bdf == "0000:03:10.0"
+
+
+@pytest.mark.parametrize("text", [LISTING, SETPCI])
+def test_a_listing_of_acs_cut_anywhere(text: str) -> None:
+    whole = {d.bdf: d.acs for d in every(text)}
+    for end in range(len(text)):
+        try:
+            found = every(text[:end])
+        except Unparsable:
+            continue
+        assert all(d.acs is None or d.bdf is None or {**(whole[d.bdf] or {}), **d.acs} == whole[d.bdf] for d in found)
