@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 _B = bdf.PATTERN
 _WHOLE = r"(?=([^.\w]?))"  # what follows an address; on a cut line nothing or a point means that it may go on
 # `NVRM: Xid (PCI:0000:10:1c): 63, pid=…`, `Xid (0000:01:00): 31, Ch …` (old), `Xid (PCI:0000:06:00 GPU-I:05): 94, …` (MIG).
-_XID = lazy(r"NVRM: Xid \(([^()]{1,80})\): (\d{1,5})(?=(.?))")
+# Some cut the driver's name off: then only a whole address and what follows the number make it more than a remark.
+_XID = lazy(r"(?:NVRM: Xid \((?=[^()]{1,80}\): )|^[\s>*`-]{0,8}Xid \((?=PCI:[0-9a-fA-F:.]{7,16}\): \d{1,5}, ))([^()]{1,80})\): (\d{1,5})(?=(.?))")
 # `nvidia-nvswitch3: SXid (PCI:0000:c2:00.0): 20034, Fatal, Link 28 LTSSM Fault Up`
 _SXID = lazy(r"SXid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d{4,6})(?=(.?))")
 _SWITCH = lazy(
@@ -248,7 +249,7 @@ def _iommu(section: Section, line: Line) -> KernelEvent | None:
 
 # A word that must stand in the line, and who reads it then: most lines of a log have none.
 _READERS: tuple[tuple[str, Callable[[Section, Line], KernelEvent | None]], ...] = (
-    ("NVRM: Xid", _xid),
+    ("Xid (", _xid),
     ("SXid (", _sxid),
     ("detected NVSwitch", _nvswitch),
     ("PCIe Bus Error", _bus_error),

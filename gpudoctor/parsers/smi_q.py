@@ -32,6 +32,8 @@ _QUOTED = re.compile(
 )
 _TOP = re.compile(r"^\s*(?:=+NVSMI LOG=+|(?:Timestamp|Driver Version|CUDA Version|Attached GPUs)\b)", re.I)
 _HOST = {"driver version": "version", "cuda version": "cuda_version", "attached gpus": "attached"}
+# These tell whose values follow where an author left out the heading above them and the GPU's own line.
+_PCI = frozenset(("bus id", "device id"))
 _MIG = "mig device"
 _AFTER_MIG = "accounting mode"  # what follows the MIG devices of a GPU in every driver that has them
 # Depth of headings that stand below another; all others stand directly below the GPU. Used without indentation only.
@@ -81,15 +83,25 @@ class _Reader:
         elif leaf["key"].lower() in _HOST or not self.gpus and not self._unnamed(leaf["key"].lower(), line):
             self._host_value(leaf["key"].lower(), leaf["value"], line)
         else:
+            if leaf["key"].lower() == "bus id" and not line.cut and self._another(leaf["value"]):
+                self.gpus.append(GpuReadings(None, self.section.at(line)))
             self._gpu_value(leaf["key"].lower(), leaf["value"], indent, line)
 
     def _unnamed(self, key: str, line: Line) -> bool:
         """A value that only GPUs have, below a heading and before any GPU's line: an excerpt of one that is not named."""
         path = (*(name for _, name in self._stack), key)
+        if key in _PCI:
+            self.gpus.append(GpuReadings(None, self.section.at(line)))
+            return True
         if not self._stack or known_field(path) is None and GROUPS.isdisjoint(path):
             return False
         self.gpus.append(GpuReadings(None, self.section.at(line)))
         return True
+
+    def _another(self, address: str) -> bool:
+        """Is this the address of a GPU whose own line was left out, between the values of two?"""
+        known, new = self.gpus[-1].values.get("bdf"), normalise(bare(address))
+        return known is not None and new is not None and known != new
 
     @property
     def _in_mig(self) -> bool:
@@ -121,7 +133,7 @@ class _Reader:
         elif key == _AFTER_MIG:
             self._leave(0)
         if not self._in_mig:
-            path = (*(name for _, name in self._stack), key)
+            path = ("pci", key) if key in _PCI else (*(name for _, name in self._stack), key)
             self.gpus[-1].add(path, value, lambda: self.section.at(line), cut=line.cut)
 
     def _host_value(self, key: str, value: str, line: Line) -> None:

@@ -154,7 +154,7 @@ LOGS: tuple[Format, ...] = (
     ),
     Format(
         "kernel-log",
-        ("NVRM", "SXid", "NVSwitch", "AER:", "AER-aware", "PCIe Bus Error", "nvidia-nvswitch", "available PCIe bandwidth", "AMD-Vi", "DMAR:", "[Hardware Error]: ", "enabling device", "nvidia-modeset: ERROR", "failed with error -", "DPC: containment", "aer_ratelimit: ", "Killed process "),
-        r"\[Hardware Error\]: +(?:Error \d|section_type:|port_type:|device_id:|vendor_id:|class_code:)|\bKilled process \d{1,9}(?:, UID \d+,)? \(|NVRM: |SXid|detected NVSwitch|AER: |AER-aware|PCIe Bus Error|nvidia-nvswitch|limited by|AMD-Vi: .{0,40}(?:Event|IO_PAGE_FAULT)|DMAR: ?\[.{0,60}fault|\bnvidia [0-9a-f:.]{10,16}: (?:enabling device|probe with)|\bnvidia: probe of|nvidia-modeset: ERROR: GPU:|pcieport [0-9a-f:.]{10,16}: DPC: containment|\baer_ratelimit: \d",
+        ("NVRM", "SXid", "Xid (PCI:", "NVSwitch", "AER:", "AER-aware", "PCIe Bus Error", "nvidia-nvswitch", "available PCIe bandwidth", "AMD-Vi", "DMAR:", "[Hardware Error]: ", "enabling device", "nvidia-modeset: ERROR", "failed with error -", "DPC: containment", "aer_ratelimit: ", "Killed process "),
+        r"\[Hardware Error\]: +(?:Error \d|section_type:|port_type:|device_id:|vendor_id:|class_code:)|\bKilled process \d{1,9}(?:, UID \d+,)? \(|NVRM: |SXid|^[\s>*`-]{0,8}Xid \(PCI:[0-9a-fA-F:.]{7,16}\): \d{1,5}, |detected NVSwitch|AER: |AER-aware|PCIe Bus Error|nvidia-nvswitch|limited by|AMD-Vi: .{0,40}(?:Event|IO_PAGE_FAULT)|DMAR: ?\[.{0,60}fault|\bnvidia [0-9a-f:.]{10,16}: (?:enabling device|probe with)|\bnvidia: probe of|nvidia-modeset: ERROR: GPU:|pcieport [0-9a-f:.]{10,16}: DPC: containment|\baer_ratelimit: \d",
     ),
 )

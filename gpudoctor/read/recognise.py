@@ -160,7 +160,7 @@ class Recogniser(Passing):
         if labelled and self._shape is not None and None in self._open and self._shape(text) is not None:
             labelled = None
         # `nvidia-nvswitch3: SXid …` is a kernel message, `NVML: Unable to …` the library's: no lines of hosts of that name.
-        if labelled and not labelled[0].startswith(("nvidia-", "NVML")) and not _OWN_LABEL.match(labelled[1]):
+        if labelled and not labelled[0].startswith(("nvidia-", "NVML", "NVRM")) and not _OWN_LABEL.match(labelled[1]):
             if labelled[0] in self._open or telling and labelled[1] and self._begins(labelled[1]):
                 label, text = labelled
                 if _HOSTLIKE.match(label):

@@ -402,3 +402,20 @@ def test_what_is_said_without_an_xid_is_never_another_when_cut(text: str) -> Non
     for end in range(len(text)):
         for event in events(text[:end]):
             assert (event.kind, event.bdf, event.gpu, event.severity) == (whole.kind, whole.bdf, whole.gpu, whole.severity), text[:end]
+
+
+@pytest.mark.parametrize(
+    ("line", "codes"),
+    [
+        # Synthetic: authors cut the driver's name off.
+        ("Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.", [79]),
+        ("> Xid (PCI:0000:01:00): 31, pid=42, name=python3, Ch 00000008", [31]),
+        ("Xid (PCI:0000:2b:00): 31 MMU Fault on the second card", []),
+        ("we saw Xid (PCI:0000:01:00): 79, which means that it fell off", []),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error", []),
+    ],
+)
+def test_an_xid_without_the_drivers_name(line: str, codes: list[int]) -> None:
+    text = f"journalctl says:\n```\n{line}\n```\n"
+    events = [e for s in recognise(text) if s.kind == "kernel-log" for f in parse(s.kind, s.text) if isinstance(f, KernelLog) for e in f]
+    assert [e.code for e in events if e.kind == "xid"] == codes

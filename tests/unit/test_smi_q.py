@@ -235,3 +235,51 @@ def test_a_reason_that_is_active_counts_though_the_list_breaks_off() -> None:
     assert (gpu.throttle, gpu.hw_slowdown, gpu.hw_power_brake, gpu.hw_thermal, gpu.sw_thermal) == (None, True, True, False, False)
     (gpu,) = gpus("".join(lines[:4]))
     assert (gpu.hw_slowdown, gpu.hw_power_brake) == (True, None)
+
+
+# Synthetic: excerpts that begin below the GPU's own line, as authors quote them.
+EXCERPT = """        Device Id                         : 0x233010DE
+        Bus Id                            : 00000000:18:00.0
+        Sub System Id                     : 0x16C110DE
+        GPU Link Info
+            PCIe Generation
+                Max                       : 5
+                Current                   : 5
+            Link Width
+                Max                       : 16x
+                Current                   : 8x
+        Replays Since Reset               : 7
+"""
+
+
+def excerpt(text: str) -> list[tuple[str | None, str | None, int | None, int | None, int | None]]:
+    found = [f for s in recognise(text) if s.kind == "smi-q" for f in parse(s.kind, s.text) if isinstance(f, Gpus)]
+    return [(g.bdf, g.device_id, g.width, g.max_width, g.replays) for f in found for g in f]
+
+
+def test_an_excerpt_below_the_gpus_own_line_knows_its_address() -> None:
+    first = ("0000:18:00.0", "10de:2330", 8, 16, 7)
+    assert excerpt(f"part of -q:\n```\n{EXCERPT}```\n") == [first]
+    assert excerpt(EXCERPT.replace("        Device Id                         : 0x233010DE\n", "")) == [("0000:18:00.0", None, 8, 16, 7)]
+    # A second GPU whose own line was left out too.
+    second = EXCERPT.replace("        Device Id                         : 0x233010DE\n", "").replace("18:00", "2A:00").replace("8x", "16x").replace(": 7", ": 0")
+    assert excerpt(EXCERPT + second) == [first, ("0000:2a:00.0", None, 16, 16, 0)]
+
+
+def test_another_makers_device_begins_no_excerpt() -> None:
+    assert excerpt("        Device Id                         : 0x73BF1002\n        Max : 5\n") == []
+
+
+def test_an_excerpt_cut_anywhere() -> None:
+    for end in range(len(EXCERPT)):
+        try:
+            found = [
+                (g.bdf, g.device_id, g.width, g.max_width, g.replays)
+                for f in parse("smi-q", EXCERPT[:end])
+                if isinstance(f, Gpus)
+                for g in f
+            ]
+        except Unparsable:
+            continue
+        for got in found:
+            assert all(value in (None, right) for value, right in zip(got, ("0000:18:00.0", "10de:2330", 8, 16, 7), strict=True))
