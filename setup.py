@@ -8,7 +8,7 @@ LINES = Extension(
     "gpudoctor.read._lines",
     ["gpudoctor/read/_lines.c"],
     define_macros=[("Py_LIMITED_API", "0x030A0000")],  # one build for Python 3.10 and every later one
-    extra_compile_args=["-O2", "-std=c11", "-Wall", "-Wextra"],
+    extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra"],
     py_limited_api=True,
     optional=True,
 )

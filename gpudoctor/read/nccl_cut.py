@@ -12,12 +12,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
+from gpudoctor.read.compiled import walk
 from gpudoctor.read.nccl_silent import CALLS, CHOSE, FAR, OPCOUNT, QUIET, SILENT, WARNS, W, tells
-
-try:
-    from gpudoctor.read._lines import walk
-except ImportError:  # not compiled where this was installed: the same in Python, slower
-    walk = None  # type: ignore[assignment]
 
 # What stands before NCCL's name; behind it, with the line end; and its place in the chunk (see Cutting), or ~place for a
 # line of any other level than INFO (the message then begins with its level).

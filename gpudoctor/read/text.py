@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, count
 
 from gpudoctor.pattern import lazy
+from gpudoctor.read.compiled import present
 from gpudoctor.read.section import Line
 
 MAX_LINE = 1 << 16  # characters; the rest of a longer line is dropped (and the line marked cut)
 MAX_JSON = 1 << 22  # the same for JSON in one line: a host with 500 PCI functions needs 200 kB, 2,000 calls of a flight recorder 3 MB
 _EMPTIED = bytes(8)
 _OF_NCCL = b"NCCL "
+_ODD = b'\0"&`\\*^#\r'  # without which, and in ASCII, there is little to look for
 _SAMPLE = 512  # bytes by which the encoding is told
 
 # CSI and OSC sequences, the choice of a character set (`tput sgr0` prints it too), other two-character escapes; then every
@@ -127,18 +129,18 @@ def _without_hidden(chunk: bytes) -> bytes:
     """Web pages and word processors keep blanks from breaking, and mark where a word may break; zeros stand where a file was
     emptied. What looks for known words would not find them.
     """
-    # What is asked first is many times cheaper than the search, and of most logs it is true.
-    if not chunk.isascii():
+    held = present(chunk, _ODD)
+    if b"\xff" in held:
         chunk = chunk.replace(b"\xc2\xa0", b" ")
         if any(byte in chunk for byte in _SECOND) and any(lead in chunk for lead in _LEADS):
             chunk = _WIDTHLESS.sub(b"", _WIDE.sub(b" ", chunk))
-    if b"\0" in chunk:
+    if b"\0" in held:
         chunk = chunk.replace(b"\0", b"")
-    chunk = chunk.replace(b"&nbsp;", b" ") if b"&" in chunk else chunk
+    chunk = chunk.replace(b"&nbsp;", b" ") if b"&" in held else chunk
     if _OF_NCCL in chunk:
         from gpudoctor.read.wrapped import unwrapped  # only where there is such a line
 
-        chunk = unwrapped(chunk)
+        chunk = unwrapped(chunk, held)
     return chunk
 
 

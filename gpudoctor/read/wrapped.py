@@ -47,9 +47,12 @@ _BOXED = lazy(rb" *(?:\xe2\x94\x82|\xe2\x94\x83) *$")
 _EMPHASIS = lazy(rb"(\*{1,3}|`{1,2}|_{2})$")
 
 
-def unwrapped(chunk: bytes) -> bytes:
-    """A text that names NCCL, whole lines or a piece of one, without what stands around NCCL's."""
-    begins = _telling(chunk)
+def unwrapped(chunk: bytes, held: bytes) -> bytes:
+    """A text that names NCCL, whole lines or a piece of one, without what stands around NCCL's.
+
+    held: which odd bytes stand in it (gpudoctor.read.compiled.present).
+    """
+    begins = _telling(chunk, held)
     if not begins:
         return chunk
     parts: list[bytes] = []
@@ -67,17 +70,17 @@ def unwrapped(chunk: bytes) -> bytes:
     return b"".join((*parts, chunk[done:]))
 
 
-def _telling(chunk: bytes) -> set[int]:
+def _telling(chunk: bytes, held: bytes) -> set[int]:
     """Where the lines begin that name NCCL and may have something around them."""
     begins: set[int] = set()
-    tells = [tell for byte, tell in _TELLS if byte in chunk]
+    tells = [tell for byte, tell in _TELLS if byte in held]
     sample = chunk[: 2 * _SAMPLE] + chunk[-_SAMPLE:] if len(chunk) > 3 * _SAMPLE else chunk
     tells += (tell for tell in _TELLS_OF_ALL if tell in sample)
     if b"pid=" in sample:
         tells.append(_REPEATS)
-    if not chunk.isascii():
+    if b"\xff" in held:
         tells += _WIDE_TELLS
-    if b"\r" in chunk and chunk.count(b"\r") != chunk.count(b"\r\n"):
+    if b"\r" in held and chunk.count(b"\r") != chunk.count(b"\r\n"):
         tells.append(b"\r")
     for tell in tells:
         at = chunk.find(tell)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudoctor.read import nccl_cut
+from gpudoctor.read.compiled import present
 from gpudoctor.read.nccl_cut import Cutter, Cutting, joined
 from gpudoctor.read.shapes import Shapes
 from tests.prop.test_nccl_fast import OF_NCCL, OF_OTHERS, PREFIXES
@@ -99,6 +100,13 @@ def test_what_it_cannot_use_is_an_error_and_what_is_called_may_fail() -> None:
     assert run(b"h NCCL INFO comm 0x1\n", {b"h ": set()}, {b"h ": 7}, failing) == ([], [], [], 1, 0)
     assert run(b"no line end", {}, {}, failing) == ([], [], [], 0, 0)
     assert run(b"", {}, {}, failing) == ([], [], [], 0, 0)
+
+
+@compiled
+@given(st.one_of(st.binary(max_size=300), st.text().map(str.encode), st.sampled_from(OF_OTHERS).map(str.encode)), st.binary(min_size=1, max_size=12))
+def test_bytes_that_are_present(text: bytes, wanted: bytes) -> None:
+    found = bytes(byte for byte in wanted if byte in text)
+    assert present(text, wanted) == (found if text.isascii() else found + b"\xff")
 
 
 def test_it_is_compiled_where_it_can_be() -> None:
