@@ -26,7 +26,7 @@ def command(names: tuple[str, ...], format_: str) -> None:
 
     Of a cause: what it means, what shows it, the limits applied and their source, and the remedy. A message may be pasted
     with or without its prefix: `gpudoctor explain "Duplicate GPU detected"`. An error of the driver goes by its number:
-    `gpudoctor explain "Xid 79"`. Of several names those that are known are explained, and the status is 2 if one is not.
+    `gpudoctor explain "Xid 79"`. If one of several names is not known nothing is explained, and the status is 2.
     """
     from gpudoctor.discover import load
     from gpudoctor.policy.cause import with_policy
@@ -34,15 +34,14 @@ def command(names: tuple[str, ...], format_: str) -> None:
     plugins = with_policy(load())
     wanted = _apart(names, frozenset(n for c in plugins.causes for n in (c.slug, c.code.lower())))
     entries = [(name, _entry(plugins, name)) for name in wanted]
-    known = [entry for _, entry in entries if entry is not None]
-    if format_ == "json" and known:
-        _write_json([said for said, _ in known] if len(wanted) > 1 else known[0][0])
-    elif known:
-        sys.stdout.write("\n".join(text for _, text in known))
     unknown = [_unknown(name, [c.slug for c in plugins.causes]) for name, entry in entries if entry is None]
-    if unknown:
-        sys.stdout.flush()
+    if unknown:  # wrong usage prints nothing that a script would take for an answer
         raise click.UsageError("\n       ".join(unknown))
+    known = [entry for _, entry in entries if entry is not None]
+    if format_ == "json":
+        _write_json([said for said, _ in known] if len(wanted) > 1 else known[0][0])
+    else:
+        sys.stdout.write("\n".join(text for _, text in known))
 
 
 def _apart(names: tuple[str, ...], known: frozenset[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`gpudoctor explain` with several names, some of them unknown."""
+"""`gpudoctor explain` with several names; one that is unknown is wrong usage."""
 
 import json
 
@@ -19,10 +19,11 @@ def test_several_causes_one_after_the_other():
     assert heads == sorted(heads)
 
 
-def test_what_is_known_is_explained_beside_what_is_not():
-    done = explain("acs", "pcie-widht", "nonsense")
-    assert done.exit_code == 2 and "GD218  acs" in done.stdout
-    assert "did you mean pcie-width" in done.stderr and "'nonsense'" in done.stderr and "nonsense" not in done.stdout
+@pytest.mark.parametrize("format_", ["text", "json"])
+def test_one_unknown_name_among_known_ones_is_wrong_usage(format_):
+    done = explain("acs", "pcie-widht", "nonsense", "--format", format_)
+    assert done.exit_code == 2 and not done.stdout
+    assert "did you mean pcie-width" in done.stderr and "'nonsense'" in done.stderr and "'acs'" not in done.stderr
 
 
 @pytest.mark.parametrize("words", [("nonsense",), ("one", "two"), ()])
