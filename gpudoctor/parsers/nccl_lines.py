@@ -39,7 +39,7 @@ _WRITER = re.compile(rb"[A-Za-z_][\w.-]*:\d+(?::\d+)? \[-?\d+\] *$")
 _NEXT = re.compile(rb"[A-Za-z_][\w.-]*:\d+(?::\d+)? \[-?\d+\][^\n]*$")
 _RING = re.compile(rb"Channel 00/(\d+) : +\d+[ \d.]*\r?\n")
 # Where the next line began in a paste that lost its line ends.
-_JOINT = re.compile(rb" +(?=[A-Za-z0-9][\w.-]*:\d+:\d+ \[-?\d+\] (?:[\w/+.-]+:\d+ )?NCCL (?:INFO|WARN) |NCCL version \d)")
+_JOINT = re.compile(rb"(?: +|(?:\\r)?(?:\\n)+)(?=[A-Za-z0-9][\w.-]*:\d+:\d+ \[-?\d+\] (?:[\w/+.-]+:\d+ )?NCCL (?:INFO|WARN) |NCCL version \d)")
 _LONG, _JOINED = 200, 4  # bytes of such a paste; lines in it
 _START, _COMPLETE = b"START\n", b"COMPLETE\n"
 _OLD_RANK = re.compile(rb"rank (\d+) nranks (\d+)\s")
@@ -126,13 +126,14 @@ class NcclLog:
 
         Writers that run together break each other anywhere, and not so often in one line.
         """
-        if message.count(MARK) < _JOINED:
+        escaped = b"\\n" in message  # the string of a JSON text: there they are told apart for certain
+        if not escaped and message.count(MARK) < _JOINED:
             return False
         lines = _JOINT.split(before + MARK + message.rstrip(b"\r\n"))
-        if len(lines) <= _JOINED or any(MARK in line[line.find(MARK) + 1 :] for line in lines):
+        if len(lines) <= (1 if escaped else _JOINED) or any(MARK in line[line.find(MARK) + 1 :] for line in lines):
             return False
         for line in lines:
-            head, _, said = line.partition(MARK)
+            head, _, said = (line.partition(b"\\n")[0] if escaped else line).partition(MARK)
             (self.info if said.startswith(b"INFO ") else self.other)(head, said.removeprefix(b"INFO ") + b"\n", where)
         return True
 

@@ -30,7 +30,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     for line in section:
         text = line.text.strip()
         known = classify(text[:1000] + ("" if line.cut else "\n"))
-        quoted, quotes = quotes and not _OTHERS.match(text), text.endswith("Last error:")
+        quoted, quotes = quotes and not _OTHERS.match(text), text.rstrip(" `|").endswith("Last error:")
         if known is None and not quoted:
             continue
         family, fields = known if known is not None else (_UNKNOWN, {})

@@ -128,7 +128,7 @@ LOGS: tuple[Format, ...] = (
         r"|ncclInternalError|No CUDA GPUs are available|no kernel image is available|ncclInvalidUsage|unhandled system error|NCCL error(?: in|: )"
         r"|NCCL operation \w+.{0,200}failed|essage truncated ?: receiv|collective mismatch error|may be caused by a collective mismatch|Mismatched collective detected"
         r"|receiv(?:ed|ing) \d+ bytes instead of \d|Unable to load NCCL library|libnccl\.so[.\d]*: cannot open|Socket recv failed while polling"
-        r"|(?:^|[\s:])Last error:\s*$|Bootstrap Root : (?:mismatch in|rank \d+ of)|Socket creation failed : |socketFinalizeAccept: wrong ",
+        r"|(?:^|[\s:])Last error:[\s`|]*$|Bootstrap Root : (?:mismatch in|rank \d+ of)|Socket creation failed : |socketFinalizeAccept: wrong ",
     ),
     # A command that starts the run below it, and may give it settings; what merely speaks of a setting is left to the parser
     # to pass over.

@@ -210,7 +210,7 @@ class Recogniser(Passing):
                 line = line._replace(text=line.text + "\\")  # the command goes on
             if found.format.around is None:
                 begun.add(line)
-                if found.format.kind == "nccl-text" and text.rstrip().endswith("Last error:"):
+                if found.format.kind == "nccl-text" and text.rstrip(" `|").endswith("Last error:"):
                     self._quoting = begun
             else:
                 self._with_neighbours(begun, *found.format.around)

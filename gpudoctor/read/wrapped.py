@@ -16,7 +16,7 @@ from gpudoctor.read.nccl_cut import INFO, MARK
 # What gives it away that there is something to take off. One byte is found in a whole chunk at no cost, words are not: of
 # those whose byte every log has, some lines at the beginning and at the end are asked.
 _TELLS = ((b'"', b'"'), (b"&", b"&"), (b"`", b"`"), (b"\\", b"\\"), (b"*", b"**"), (b"^", b"^[["), (b"#", b"#033["))
-_TELLS_OF_ALL = (b"</", b"<br", b"',\n", b"[0m", b"Z,")
+_TELLS_OF_ALL = (b"</", b"<br", b"',\n", b"[0m", b"Z,", b" |\n")
 _REPEATS = b" across cluster]"
 _SAMPLE = 4096  # bytes
 _WIDE_TELLS = (b"\xe2\x86\x92", b"\xe2\x80\x93>", b"\xe2\x80\x94>", b"\xe2\x94\x82\n")
@@ -182,6 +182,8 @@ def _plain(text: bytes) -> bytes:
             text = _BOXED.sub(b"", text)
     if b"," in before:
         text = _TABLE_END.sub(b"", text)
+    if before.lstrip().startswith(b"|") and text.rstrip().endswith(b"|"):  # a row of a Markdown table
+        text = text.rstrip()[:-1].rstrip()
     ending = _EMPHASIS.search(text)
     if ending is not None and ending[1] in before:
         text = text[: ending.start()]
