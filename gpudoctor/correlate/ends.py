@@ -8,7 +8,7 @@ from gpudoctor import cpulist
 from gpudoctor.facts.hang import TERMINATE, LogEnds, Watchdog
 from gpudoctor.facts.kernel import MemoryKills
 from gpudoctor.facts.launch import Launches, StartFailure, StartFailures
-from gpudoctor.facts.nccl import Nccl, NcclComm
+from gpudoctor.facts.nccl import Nccl, NcclComm, NcclRank
 from gpudoctor.facts.store import FactStore
 from gpudoctor.model import ERROR, UNBUILT, WARNING, Finding, Missing
 
@@ -67,6 +67,17 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
                     needed=True,
                 )
                 return
+        refused = next((p for comm in comms for p in comm.procs if p.failed_start and comm.failure is None and not any(map(_made, p.ranks))), None)
+        if refused is not None:
+            spot = refused.at("failed_start")
+            said = next((m for comm in comms for m in comm.messages if m.level == "WARN" and (m.source, m.host, m.pid) == (refused.source, refused.host, refused.pid)), None)
+            yield Missing(
+                "why NCCL's start failed",
+                f"`{refused.failed_start}` ({spot.source}, {spot.where}): the call that makes a communicator failed, and "
+                + (f"what NCCL said before is not known here, or was cut: `{said.text[:160]}` ({said.source}:{said.line})" if said is not None else "NCCL's own words are not in the input: NCCL_DEBUG=WARN shows them"),
+                needed=True,
+            )
+            return
         watchdog = store.get(Watchdog) if not any(_came_about(comm) for comm in comms) else None
         # SIGTERM is how a launcher stops the others.
         ended = [d for d in watchdog.deaths if d.exitcode not in (0, -TERMINATE) and not d.after] if watchdog is not None else []
@@ -80,6 +91,10 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
                 needed=True,
             )
             return
+
+
+def _made(rank: NcclRank) -> bool:
+    return rank.completed or bool(rank.transports)
 
 
 def _came_about(comm: NcclComm) -> bool:

@@ -103,6 +103,7 @@ class NcclProc(Entry):
     choices: Mapping[Choice, tuple[int, int]] = MappingProxyType({})  # what it took for calls of so many bytes, from .. to
     drives: tuple[int, ...] = ()  # CUDA's numbers of the devices that its lines are marked with
     ranks: tuple[NcclRank, ...] = ()
+    failed_start: str | None = None  # what a call that makes a communicator gave back, and none was made since: "init.cc:1740 -> 5"
 
     @property
     def ip(self) -> str | None:

@@ -37,6 +37,8 @@ _RESULT = re.compile(rb"(?:(?:misc/)?(?:group|enqueue)\.cc:\d+ -> [1-6](?: \[Asy
 # A writer's prefix at the end of what stands before its message; the same where it runs into another's.
 _WRITER = re.compile(rb"[A-Za-z_][\w.-]*:\d+(?::\d+)? \[-?\d+\] *$")
 _NEXT = re.compile(rb"[A-Za-z_][\w.-]*:\d+(?::\d+)? \[-?\d+\][^\n]*$")
+# The same of a call that makes a communicator and waits for it: the caller got it, unless one was made after all.
+_START_RESULT = re.compile(rb"(init\.cc:\d+ -> [1-6])[ \r]*\n")
 _RING = re.compile(rb"Channel 00/(\d+) : +\d+[ \d.]*\r?\n")
 # Where the next line began in a paste that lost its line ends.
 _JOINT = re.compile(rb"(?: +|(?:\\r)?(?:\\n)+)(?=[A-Za-z0-9][\w.-]*:\d+:\d+ \[-?\d+\] (?:[\w/+.-]+:\d+ )?NCCL (?:INFO|WARN) |NCCL version \d)")
@@ -165,8 +167,12 @@ class NcclLog:
             self.complaints.hear("INFO", proc, dev, None, message, where)
         elif b"Cuda failure" in message or b"not visible, assuming" in message:
             self.complaints.hear("INFO", proc, dev, None, message, where)
-        elif key in RESULT_TELLS and _RESULT.match(message):
-            self.complaints.hear("INFO", proc, dev, None, message, where)
+        elif key in RESULT_TELLS:
+            start = _START_RESULT.match(message)
+            if start is not None:
+                proc.failed_start = (start[1].decode(), where())
+            elif _RESULT.match(message):
+                self.complaints.hear("INFO", proc, dev, None, message, where)
 
     def _identify(self, before: bytes) -> tuple[Proc, int | None]:
         found = _WHO.search(before)

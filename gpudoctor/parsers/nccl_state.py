@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from gpudoctor.facts.nccl import MAX_PAIRS, Choice, GpuPath, Graph, NcclProc, NcclRank
-from gpudoctor.parsers.nccl_place import Origin, Place
+from gpudoctor.parsers.nccl_place import Origin, Place, evidence
 from gpudoctor.record import made_of
 
 NO_RANK = -1  # of a process that no line gave a number
@@ -166,6 +166,7 @@ class Proc:
         self.choices: dict[Choice, tuple[int, int]] = {}
         self.paths: dict[tuple[str, str], GpuPath] = {}
         self.drives: set[int] = set()
+        self.failed_start: tuple[str, Place] | None = None
         self.comms: dict[bytes, Comm] = {}
         self.all: list[Comm] = []
         self.current: Comm | None = None
@@ -203,6 +204,7 @@ class Proc:
     def complete(self, comm: Comm) -> None:
         """Up to 2.18.1 a communicator is named only when it is done: what came before belongs to it."""
         self.current = comm
+        self.failed_start = None
         if not comm.started:
             early = self.waiting.pop(comm.rank, None)
             if early is not None:
@@ -294,5 +296,7 @@ class Proc:
             tuning=self.tuning,
             choices=self.choices,
             drives=tuple(sorted(self.drives)),
+            failed_start=self.failed_start[0] if self.failed_start is not None else None,
+            origin={"failed_start": evidence(source, self.failed_start[1])} if self.failed_start is not None else {},
             ranks=tuple(c.record(source) for c in self.all),
         )

@@ -83,3 +83,27 @@ def test_the_start_of_a_log_does_not_show_that_the_communication_is_in_order() -
     told = report(start + table(1))
     assert told.exit_code == 3 and [m.fact for m in told.missing if m.needed] == ["why the job ended"]
     assert report(start).exit_code == 0
+
+
+CUT = "node07:101:101 [0] bootstrap.cc:112 NCCL WARN Bootstrap : no socket interface fo\n"
+RESULTS = "node07:101:101 [0] NCCL INFO init.cc:74 -> {code}\nnode07:101:101 [0] NCCL INFO init.cc:1740 -> {code}\n"
+
+
+@pytest.mark.parametrize(("before", "words"), [(CUT, "was cut: `Bootstrap : no socket interface fo`"), ("", "NCCL_DEBUG=WARN shows them")])
+def test_a_start_that_failed_for_a_reason_that_was_cut_off(before: str, words: str) -> None:
+    told = report(before + RESULTS.format(code=5))
+    (missing,) = [m for m in told.missing if m.fact == "why NCCL's start failed"]
+    assert told.verdict == "unknown" and told.exit_code == 3 and "`init.cc:1740 -> 5`" in missing.reason and words in missing.reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        log({"node07": P2P}).replace("node07:100:", "node07:101:") + RESULTS.format(code=7),  # 7: still at work
+        RESULTS.format(code=2).replace(":101:101", ":100:100") + log({"node07": P2P}),  # tried again, and made
+        CUT.replace("fo\n", "found\n") + RESULTS.format(code=5),  # known: named as the fault
+    ],
+    ids=["in-progress", "made-after-all", "known"],
+)
+def test_a_start_that_is_explained_or_came_about(text: str) -> None:
+    assert not any(m.fact == "why NCCL's start failed" for m in report(text).missing)
