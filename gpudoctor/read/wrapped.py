@@ -29,6 +29,12 @@ _OWN = lazy(rb"NCCL (?:INFO |WARN |ATTN |DIAG |ABORT |CALL |TRACE |version \d)")
 _STRINGS = lazy(rb'\\.|"([^"\\\n]*(?:\\.[^"\\\n]*)*)"')
 # The message of a line of JSON, as most collectors write it.
 _ONE = lazy(rb'"(?:log|msg|message|MESSAGE|textPayload)"\s{0,4}:\s{0,4}"([^"\\\n]*(?:\\.[^"\\\n]*)*)"\s{0,4}[,}]')
+# The same with nothing in it that is escaped but its end, as Docker writes most: all lines of a chunk at once.
+_SIMPLE = lazy(
+    rb'^\{"(?:log|message|msg)": ?"([^"\\\n,]*NCCL [^"\\\n]*)(?:\\r)?(?:\\n)?"'
+    rb'(?:, ?"[\w.-]{1,40}": ?(?:"[^"\\\n]{0,200}"|[\d.eE+-]{1,30}|true|false|null)){0,8}\}(?=\r?\n)',
+    re.M,
+)
 _KEY = lazy(rb'"(?:log|msg|message|MESSAGE|text|line|content|textPayload|body)"\s{0,4}(?::|=>)\s{0,4}$')
 _OPENS = b" \t:,[{(=>"
 _CLOSES = b" \t\r,}])"
@@ -52,6 +58,8 @@ def unwrapped(chunk: bytes, held: bytes) -> bytes:
 
     held: which odd bytes stand in it (gpudoctor.read.compiled.present).
     """
+    if b'"' in held and b'{"' in chunk:
+        chunk = _SIMPLE.sub(rb"\1", chunk)
     begins = _telling(chunk, held)
     if not begins:
         return chunk

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Callable
 
 import pytest
 
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.model import Report
+from gpudoctor.read import wrapped
+from gpudoctor.read.compiled import present
+from gpudoctor.read.wrapped import unwrapped
+from tests.support import FIXTURES
 from tests.unit.test_homes import report
 
 HEAD = "node07:101:201 [1] NCCL INFO "
@@ -72,3 +77,17 @@ def test_a_log_is_read_as_nccl_wrote_it(worn: Callable[[tuple[str, ...]], str]) 
 def test_a_line_keeps_its_number(wear: Callable[[str], str]) -> None:
     judged, _ = told(each(wear)(LINES))
     assert judged.diagnoses[0].finding.evidence[0].where == "line 6"
+
+
+WRITTEN = [line for path in sorted((FIXTURES / "outputs" / "nccl-log").glob("h200x2-*.txt")) for line in path.read_text().splitlines() if "NCCL " in line]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "", " &lt;1&gt;\n", "**\n", ", 2026-03-01T12:00:00Z\n"])
+@pytest.mark.parametrize("before", ["", "2026-03-01 12:00:00,123 | ", "**", "[\x1b[1m"])
+def test_simple_lines_of_json_are_read_at_once_and_as_the_others(before, end, monkeypatch):
+    assert len(WRITTEN) > 300
+    text = "".join(json.dumps({"log": before + line + end, "stream": "stdout", "n": 1.5}, separators=(",", ":")) + "\n" for line in WRITTEN).encode()
+    at_once = unwrapped(text, present(text, b'"&*\\'))
+    monkeypatch.setattr(wrapped, "_SIMPLE", re.compile(rb"(?!)()"))
+    assert unwrapped(text, present(text, b'"&*\\')) == at_once
+    assert at_once.count(b"\n") == len(WRITTEN) and b'"log":' not in at_once
