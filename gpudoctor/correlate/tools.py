@@ -43,7 +43,7 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
             what = f"why DCGM's {_called(name)} {ended}{where}"
             if what not in told:
                 told.add(what)
-                yield Missing(what, (f"DCGM says: {shown}" if open_ else shown) + (f"; {_next(name)}" if failed else ""), needed=failed)
+                yield Missing(what, (f"DCGM says: {shown}" if open_ else shown).rstrip(" .") + (f"; {_next(name)}" if failed else ""), needed=failed)
 
 
 def _called(name: str) -> str:
