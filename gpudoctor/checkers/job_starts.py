@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
@@ -10,6 +11,8 @@ from gpudoctor.facts.launch import StartFailure, StartFailures
 from gpudoctor.model import ERROR, LIKELY, CannotTell, Finding, Step
 
 _COST = "The job does not start."
+# A host as it may stand in a command that a reader pastes into a shell: a log may name anything.
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
 def never_started(failures: StartFailures, launched: bool, alone: bool) -> Iterator[Finding | CannotTell]:
@@ -33,13 +36,15 @@ def never_started(failures: StartFailures, launched: bool, alone: bool) -> Itera
 def _network(first: StartFailure, failures: StartFailures) -> Finding:
     all_of = [f for f in failures.failures if f.kind == "unreachable"]
     hosts = ", ".join(dict.fromkeys(f.peer for f in all_of if f.peer))
+    peer = first.peer if first.peer is not None and _HOST.fullmatch(first.peer) else "HOST"
+    port = first.port if first.port is not None else 22
     return Finding(
         NETWORK_ERROR.slug, ERROR, "host",
         f"The launcher could not reach {hosts}: {first.who} says `{first.words}`. No rank was started there, so NCCL had no part in it.",
         tuple(f.at("*") for f in all_of[:8]), LIKELY, _COST,
         (
-            Step("Is that host up, and does its ssh daemon listen", f"nc -vz {first.peer} 22"),
-            Step("Can this user log in there without a question", f"ssh -o BatchMode=yes {first.peer} true"),
+            Step("Is that host up, and does its ssh daemon listen", f"nc -vz {peer} {port}"),
+            Step("Can this user log in there without a question", f"ssh -o BatchMode=yes {f'-p {port} ' if port != 22 else ''}{peer} true"),
         ),
     )  # fmt: skip
 

@@ -76,7 +76,7 @@ class StartFailure(Entry):
     order: int
     words: str
     peer: str | None = None  # the host that could not be reached
-    port: int | None = None  # that was taken
+    port: int | None = None  # that was taken, or did not answer
 
 
 class StartFailures(Fact):

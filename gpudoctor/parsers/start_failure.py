@@ -26,7 +26,7 @@ def _kind(name: str, who: str, pattern: str) -> _Kind:
 
 # The nearer to the reason, the earlier: what stands further down often only follows.
 KINDS = (
-    _kind("unreachable", "ssh", r"ssh: connect to host (?P<peer>\S{1,120}) port \d{1,5}: (?:Connection (?:refused|timed out)|No route to host|Network is unreachable)"),
+    _kind("unreachable", "ssh", r"ssh: connect to host (?P<peer>\S{1,120}) port (?P<port>\d{1,5}): (?:Connection (?:refused|timed out)|No route to host|Network is unreachable)"),
     _kind("unreachable", "mpiexec", r"unable to connect from \"[^\"]{1,120}\" to \"(?P<peer>[^\"]{1,120})\" \((?:No route to host|Connection (?:refused|timed out))\)"),
     _kind("no-name", "ssh", r"ssh: Could not resolve hostname (?P<peer>[^\s:]{1,120})"),
     _kind("no-login", "ssh", r"Host key verification failed\.|Permission denied \((?:publickey|password|keyboard|gssapi|hostbased)"),
@@ -53,12 +53,13 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             match = kind.pattern.search(line.text)
             if match is None or line.cut and match.end() == len(line.text):
                 continue
-            peer = match.groupdict().get("peer")
+            told = match.groupdict()
+            peer = told.get("peer")
             found.setdefault(
                 (kind.name, peer),
                 StartFailure(
                     kind=kind.name, who=kind.who, order=order, words=_words(section.lines, place, match.start(), kind.who), peer=peer,
-                    port=_port(line), origin={"*": section.at(line)},
+                    port=int(told["port"]) if "port" in told else _port(line), origin={"*": section.at(line)},
                 ),
             )  # fmt: skip
             break

@@ -61,6 +61,17 @@ def test_what_has_a_name_is_found(text: str, slug: str, words: str) -> None:
     assert told.exit_code == 1 and diagnosis.finding.slug == slug and words in diagnosis.finding.message and diagnosis.finding.remediation
 
 
+@pytest.mark.parametrize("name", ["$(id);x", "-oProxyCommand=id", "`id`", "a|sh", "node02;id"])
+def test_a_name_that_a_shell_would_run_stands_in_no_command(name: str) -> None:
+    (diagnosis,) = report(f"ssh: connect to host {name} port 2222: Connection refused\n" + ORTE).diagnoses
+    assert [step.command for step in diagnosis.finding.remediation] == ["nc -vz HOST 2222", "ssh -o BatchMode=yes -p 2222 HOST true"]
+
+
+def test_the_commands_name_the_host_and_its_port() -> None:
+    (diagnosis,) = report("ssh: connect to host node02 port 22: Connection refused\n" + ORTE).diagnoses
+    assert [step.command for step in diagnosis.finding.remediation] == ["nc -vz node02 22", "ssh -o BatchMode=yes node02 true"]
+
+
 @pytest.mark.parametrize(("text", "words", "todo"), COULD_NOT[:8])
 def test_beside_a_sound_host_it_is_no_pass(text: str, words: str, todo: str) -> None:
     told = report(host("node01"), text)
