@@ -9,6 +9,9 @@ import zlib
 from gpudoctor.facts.base import Loss
 from gpudoctor.read.text import clean
 
+# What everybody's zip makes. To unpack LZMA takes as much memory as the archive asks for.
+_PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
 
 def members(path: str, most: int, of_one: int, of_all: int, unpacked: int) -> tuple[dict[str, bytes], list[Loss]]:
     """Contents by name, and what was left alone. Sizes are counted as they come: what the archive says of them may be false."""
@@ -29,6 +32,8 @@ def members(path: str, most: int, of_one: int, of_all: int, unpacked: int) -> tu
                     lost.append(Loss(shown, "not a plain file inside the archive: left alone"))
                 elif name in held:
                     lost.append(Loss(shown, "a second file of this name: the first was read"))
+                elif info.compress_type not in _PACKED:
+                    lost.append(Loss(shown, f"packed in a way that is not read here (method {info.compress_type})"))
                 elif info.flag_bits & 1:
                     lost.append(Loss(shown, "encrypted: not read"))
                 else:
@@ -37,7 +42,7 @@ def members(path: str, most: int, of_one: int, of_all: int, unpacked: int) -> tu
                         with archive.open(info) as stream:
                             content = stream.read(room + 1)
                     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as error:
-                        lost.append(Loss(shown, f"damaged, or packed in a way that nothing here can unpack ({type(error).__name__})"))
+                        lost.append(Loss(shown, f"damaged ({type(error).__name__})"))
                         continue
                     held[name] = content[:room]
                     total += len(held[name])

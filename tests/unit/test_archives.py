@@ -189,6 +189,16 @@ def test_a_zip_that_is_cut_anywhere_breaks_nothing(tmp_path):
         assert not names and "damaged" in lost
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_member_packed_in_another_way_is_left_alone_and_said(tmp_path, method):
+    path = str(tmp_path / "odd.zip")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("odd.txt", TOPO, compress_type=method)
+        archive.writestr("topo.txt", TOPO)
+    names, said = seen(path)
+    assert names == [f"{path}/topo.txt"] and f"odd.txt: packed in a way that is not read here (method {method})" in said
+
+
 def test_a_packed_log_within_a_tar(tmp_path):
     path = packed(tmp_path / "a.tar.gz", member("topo.txt.gz", gzip.compress(TOPO)))
     (told,) = take((), open_path(path)).stores
