@@ -40,8 +40,8 @@ _NEXT = re.compile(rb"[A-Za-z_][\w.-]*:\d+(?::\d+)? \[-?\d+\][^\n]*$")
 # The same of a call that makes a communicator and waits for it: the caller got it, unless one was made after all.
 _START_RESULT = re.compile(rb"(init\.cc:\d+ -> [1-6])[ \r]*\n")
 _RING = re.compile(rb"Channel 00/(\d+) : +\d+[ \d.]*\r?\n")
-# Where the next line began in a paste that lost its line ends.
-_JOINT = re.compile(rb"(?: +|(?:\\r)?(?:\\n)+)(?=[A-Za-z0-9][\w.-]*:\d+:\d+ \[-?\d+\] (?:[\w/+.-]+:\d+ )?NCCL (?:INFO|WARN) |NCCL version \d)")
+# Where the next line began in a paste that lost its line ends. One blank of several: a run of them would be tried from each.
+_JOINT = re.compile(rb"(?: |\\n)(?=[A-Za-z0-9][\w.-]*:\d+:\d+ \[-?\d+\] (?:[\w/+.-]+:\d+ )?NCCL (?:INFO|WARN) |NCCL version \d)")
 _LONG, _JOINED = 200, 4  # bytes of such a paste; lines in it
 _START, _COMPLETE = b"START\n", b"COMPLETE\n"
 _OLD_RANK = re.compile(rb"rank (\d+) nranks (\d+)\s")
@@ -135,7 +135,7 @@ class NcclLog:
         if len(lines) <= (1 if escaped else _JOINED) or any(MARK in line[line.find(MARK) + 1 :] for line in lines):
             return False
         for line in lines:
-            head, _, said = (line.partition(b"\\n")[0] if escaped else line).partition(MARK)
+            head, _, said = (line.partition(b"\\n")[0].removesuffix(b"\\r") if escaped else line.rstrip(b" ")).partition(MARK)
             (self.info if said.startswith(b"INFO ") else self.other)(head, said.removeprefix(b"INFO ") + b"\n", where)
         return True
 
@@ -253,7 +253,7 @@ class NcclLog:
             comm = Comm("", int(found[1]), int(found[2]), self.order)
             comm.where = where()
             proc.begin(b"%d" % self.order, comm)
-    
+
     # --- complaints
 
     def _warn(self, before: bytes, message: bytes, where: Where) -> None:

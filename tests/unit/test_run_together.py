@@ -149,10 +149,20 @@ def test_a_paste_that_lost_its_line_ends_is_read_line_by_line() -> None:
         own + "Channel 00/0 : 1[1000] -> 2[2000] via P2P/IPC",
         own + "2 coll channels, 0 nvls channels, 2 p2p channels, 2 p2p channels per peer",
     ]
-    whole, joined = read("\n".join(lines) + "\n"), read(" ".join(lines) + "\n")
-    (comm,) = joined
-    assert (comm.version, comm.nranks, comm.channels, [t.via for t in comm.transports]) == ("2.18.1", 4, 2, ["P2P/IPC"])
-    assert [m.text for m in joined.messages] == [m.text for m in whole.messages]
+    whole = read("\n".join(lines) + "\n")
+    for joint in (" ", "   ", "\\n", "\\r\\n", "\\r\\n\\n"):
+        joined = read(joint.join(lines) + "\n")
+        (comm,) = joined
+        assert (comm.version, comm.nranks, comm.channels, [t.via for t in comm.transports]) == ("2.18.1", 4, 2, ["P2P/IPC"])
+        assert [m.text for m in joined.messages] == [m.text for m in whole.messages]
+
+
+@pytest.mark.parametrize("filling", [" ", "\\n"])
+def test_a_line_of_which_most_is_blank_is_soon_passed(filling: str) -> None:
+    """Tried from each blank anew it would take minutes."""
+    own = "node07:101:201 [1] NCCL INFO "
+    (comm,) = read(own + "Using network IB\n" + own + "NCCL A NCCL B NCCL C NCCL D" + filling * 60_000 + "x\n")
+    assert comm.procs[0].network == "IB"
 
 
 def test_writers_that_broke_one_another_are_no_such_paste() -> None:
