@@ -7,12 +7,15 @@ from contextlib import suppress
 
 from gpudoctor.read.source import Document
 
+_BEGINNING = 4096  # bytes
+
 
 class Seen:
-    """What was read so far, by its size and by the bytes themselves."""
+    """What was read so far, by its size, how it begins, and the bytes themselves."""
 
     def __init__(self) -> None:
-        self._by_size: dict[int, list[Document]] = {}
+        # Logs of thousands of ranks may all have one size: to compare each with each would take hours.
+        self._known: dict[tuple[int, int], list[Document]] = {}
         self._files: dict[tuple[int, int], str] = {}
 
     def file(self, source: Document) -> str | None:
@@ -27,13 +30,23 @@ class Seen:
         """The name under which the same bytes were read before; what can be read only once is never asked again."""
         if not source.again or size <= 0:
             return None
-        known = self._by_size.setdefault(size, [])
         with suppress(OSError):
+            known = self._known.setdefault((size, hash(_beginning(source.chunks()))), [])
             for other in known:
                 if _equal(source.chunks(), other.chunks()):
                     return other.name
-        known.append(source)
+            known.append(source)
         return None
+
+
+def _beginning(chunks: Iterator[bytes]) -> bytes:
+    """The same of the same bytes, however they are cut."""
+    begun = b""
+    for chunk in chunks:
+        begun += chunk[: _BEGINNING - len(begun)]
+        if len(begun) == _BEGINNING:
+            break
+    return begun
 
 
 def _equal(a: Iterator[bytes], b: Iterator[bytes]) -> bool:

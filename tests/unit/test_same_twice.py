@@ -6,6 +6,7 @@ import gzip
 import os
 import shutil
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from gpudoctor.cli.look import look
 from gpudoctor.facts.hang import Ras
 from gpudoctor.facts.nccl import Nccl
-from gpudoctor.read.same import told
+from gpudoctor.read.same import Seen, told
+from gpudoctor.read.source import Document
 from tests.support import FIXTURES, gpudoctor, report
 
 LOG = FIXTURES / "outputs" / "job-log" / "killed-over-sockets.log"
@@ -83,6 +85,25 @@ def test_other_bytes_of_the_same_size_are_another_file(tmp_path: Path) -> None:
     other.write_bytes(LOG.read_bytes().replace(b"0xcaf2166da7c07948", b"0xcaf2166da7c07949"))
     seen = look_at(LOG, other)
     assert other.stat().st_size == LOG.stat().st_size and not seen.notes and ranks(seen) == 4
+
+
+def test_files_of_one_size_are_not_compared_each_with_each() -> None:
+    opened = 0
+
+    def document(number: int, piece: int) -> Document:
+        content = b"%06d" % number * 2000
+
+        def chunks() -> Iterator[bytes]:
+            nonlocal opened
+            opened += 1
+            yield from (content[at : at + piece] for at in range(0, len(content), piece))
+
+        return Document(name=f"{number} in {piece}", chunks=chunks, again=True)
+
+    seen = Seen()
+    assert not any(seen.content(document(number, 1000), 12_000) for number in range(100))
+    assert opened < 300
+    assert seen.content(document(42, 7), 12_000) == "42 in 1000"
 
 
 def test_a_snapshot_and_its_archive(tmp_path: Path) -> None:
