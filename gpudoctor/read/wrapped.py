@@ -49,7 +49,7 @@ _SPENT = lazy(rb"(?:\^\[|#033|\\x1b|\\u001b|\\033|\\e|\xe2\x90\x9b)\[[\d;]{0,12}
 _REPEATED = lazy(rb"(?:\x1b?\[\d{0,3}m)? ?\[repeated \d{1,9}x across cluster\][^\n]*")
 _ARROW = lazy(rb"(?:\xe2\x86\x92|\xe2\x80[\x93\x94]>)")
 _TABLE_END = lazy(rb",\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\w.:+]{0,20}(?:,[\w./:-]{0,80}){0,16}$")
-_BOXED = lazy(rb" *(?:\xe2\x94\x82|\xe2\x94\x83) *$")
+_BOXES = (b"\xe2\x94\x82", b"\xe2\x94\x83")  # the right side of a frame that a terminal program draws
 _EMPHASIS = lazy(rb"(\*{1,3}|`{1,2}|_{2})$")
 
 
@@ -127,7 +127,7 @@ def _messages(text: bytes) -> Iterator[bytes]:
     end = 0
     if b'"' in text:
         for begin, end, value in _strings(text):
-            if text[begin - 1 : begin] not in (b"",) and text[begin - 1] not in _OPENS or end < len(text) and text[end] not in _CLOSES:
+            if begin > 0 and text[begin - 1] not in _OPENS or end < len(text) and text[end] not in _CLOSES:
                 continue
             if MARK in value and _OWN.search(value) or _KEY.search(text, max(0, begin - 40), begin):
                 found.append((begin, end, value))
@@ -186,8 +186,8 @@ def _plain(text: bytes) -> bytes:
     before = text[: text.find(MARK)]
     if not text.isascii():
         text = _ARROW.sub(b"->", text)
-        if b"\xe2\x94" in before:
-            text = _BOXED.sub(b"", text)
+        if b"\xe2\x94" in before and text.rstrip(b" ").endswith(_BOXES):
+            text = text.rstrip(b" ")[: -len(_BOXES[0])].rstrip(b" ")
     if b"," in before:
         text = _TABLE_END.sub(b"", text)
     if before.lstrip().startswith(b"|") and text.rstrip().endswith(b"|"):  # a row of a Markdown table
