@@ -19,7 +19,8 @@ from gpudoctor.parsers.nccl_pair import Connections, describe, named
 from gpudoctor.parsers.nccl_place import Place, evidence
 from gpudoctor.parsers.nccl_process import Seen, gdr, of_torch, version_in
 from gpudoctor.parsers.nccl_state import Comm, Pairs, Proc
-from gpudoctor.read.nccl_cut import MARK, NAMING, NUMBERED
+from gpudoctor.read.nccl_cut import NAMING, NUMBERED
+from gpudoctor.read.nccl_line import MARK
 from gpudoctor.read.nccl_silent import WARNS, W
 
 MAX_PROCS = 20_000

@@ -6,7 +6,7 @@ import re
 
 from gpudoctor.facts.nccl import kind_of
 from gpudoctor.parsers.nccl_state import Comm, Connection
-from gpudoctor.read.nccl_cut import TRANSPORT
+from gpudoctor.read.nccl_line import TRANSPORT
 
 _MAX_VIAS = 4096
 _MAX_KNOWN = 16_384  # connections: those of a job of 4,096 ranks, made again for each of its communicators

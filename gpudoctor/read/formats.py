@@ -323,14 +323,4 @@ OUTPUTS: tuple[Format, ...] = (
         r"^\s*(?:[0-9a-f:.]{12} )?\S{1,64}(?: \(\w.{0,240})?\s+port\s+\d{1,3}(?: \([A-Z]+\s*\))?\s+==>\s+\S+\s+\((?:Up|Down)\)",
         r"\s==>\s+\S+\s+\((?:Up|Down)\)",
     ),
-    Format(
-        "nvbandwidth",
-        ("nvbandwidth Version",),
-        r"^\s*nvbandwidth Version|^\s*Running \w+(?:_memcpy_(?:read_|write_)?|_(?:read_|write_))(?:ce|sm)\.",
-        r"^\s*(?:nvbandwidth Version|Built from|CUDA (?:Runtime|Driver) Version|Driver Version|Device \d+: |Running \w+\.|memcpy |SUM |NOTE:|Waived)|\] .{0,160}?in expression \w|^\s*\d+(?:\s+(?:\d+(?:\.\d+)?|N/A))*\s*$",
-        strangers=2,
-        first=r"^\s*nvbandwidth Version",
-        joins=False,
-        hints=(r"Running \w{8,50}_(?:ce|sm)\.",),
-    ),
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gpudoctor.parsers.nccl_lines import NcclLog
-from gpudoctor.read.nccl_cut import INFO, MARK, Cut, uncoloured
+from gpudoctor.read.nccl_cut import Cut
+from gpudoctor.read.nccl_line import INFO, MARK, uncoloured
 from gpudoctor.read.nccl_silent import says_nothing
 from gpudoctor.read.section import Line
 from gpudoctor.read.sift import Sifted

@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gpudoctor.read.compiled import walk
+from gpudoctor.read.nccl_line import INFO, LONG, MARK, MAX_SHORT, joined
 from gpudoctor.read.nccl_silent import CALLS, CHOSE, FAR, OPCOUNT, QUIET, SILENT, WARNS, W, tells
 
 # What stands before NCCL's name; behind it, with the line end; and its place in the chunk (see Cutting), or ~place for a
@@ -20,76 +21,19 @@ from gpudoctor.read.nccl_silent import CALLS, CHOSE, FAR, OPCOUNT, QUIET, SILENT
 Cut = tuple[bytes, bytes, int]
 Dull = tuple[set[bytes], set[bytes]]
 
-MARK = b"NCCL "
-INFO = b"NCCL INFO "
-_ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|[ -/]+[0-~]|[@-Z\\-_])")
-# A line that a terminal broke within its transport: `via SHM` and `/direct/direct` below it.
-_MAX_SHORT = 33
-_SHORT_LINE = re.compile(rb"\n[\w/()]{1,30}\r?\n")
-_FOLDED = re.compile(rb"( via (?:P2P|SHM|NET)[^\n]{0,40})\n(?!\d+\r?\n)([\w/()]{1,30})(\r?)\n")
-# How a transport stands behind `via `, whole.
-TRANSPORT = (
-    rb"(?:P2P/(?:direct pointer|indirect/\d+\[[0-9a-f]+\]|IPC|CUMEM|MNNVL)(?:/(?:read|CE))*|SHM(?:/(?:direct|CE)){1,2}|direct shared memory"
-    rb"|NET/[\w .+-]+/\d+(?:\(\d+\))?(?:/(?:GDRDMA(?:\(PCI\))?|Shared))*)"
-)
-_WHOLE = re.compile(rb" via " + TRANSPORT + rb"[ \r]*$")
-# What NCCL itself writes behind its name; a framework that speaks of NCCL writes something else.
-OWN = (b"INFO ", b"WARN ", b"ATTN ", b"DIAG ", b"CALL ", b"TRACE", b"ABORT")
-_OWN_TEXT = tuple(word.decode() for word in OWN)
 # How lines begin that may name a communicator: what was said of connections before is another's.
 NAMING = frozenset((b"comm ", b"ncclC", b"[Rank", b"rank "))
 NUMBERED = len(b"Channel 00")  # what follows is the same for every channel
 _LEVEL = len(INFO)
 _CR = 13
 _PID = re.compile(rb"[\w.-]{0,2}:\d+(?=(?::\d+)?(?: \[-?\d+\])? *$)")
-# `host:pid:tid [dev] file.cc:line ` right before NCCL's name.
-_OWN_HEAD = re.compile(r"[^\s:]{1,64}:\d+:\d+ (?:\[-?\d+\] )?(?:\S{1,60}:\d+ )?$")
 # A rank's neighbours, and the GPUs of a channel in the order of its ring.
 _OF_RINGS = frozenset((b"Ring ", *(b"%2d : " % channel for channel in range(64))))
 _RING = b"ring"  # told: who prints the ring of one channel prints that of each, and only the first says more than that
 _ASKED = _OF_RINGS | CALLS | {b"Chann"}  # more is asked of lines that begin so before they are handed on
 _HEAD = 1 << 14  # bytes by which it is told whether most lines are NCCL's
-_LONG = 120  # bytes before NCCL's name: more than launchers put there, so that another writer's words may be among them
 _MAX_CHOICES = 4096  # that a thread remembers word by word
 _MAX_TOLD = 100_000  # lines remembered; then all are forgotten, which costs only time
-
-
-def is_nccl(text: str) -> bool:
-    """A line that NCCL wrote itself, so that no other format need look at it."""
-    at = text.find("NCCL ")
-    return at >= 0 and text.startswith(_OWN_TEXT, at + 5)
-
-
-def is_own(line: bytes) -> bool:
-    """The same of a line that is not decoded yet."""
-    at = line.find(MARK)
-    return at >= 0 and line.startswith(OWN, at + 5)
-
-
-def before_nccl(text: str) -> str | None:
-    """The words of another writer into whose line NCCL's ran; None where only a launcher's prefix stands there."""
-    at = text.find("NCCL ")
-    if at <= _LONG:
-        return None
-    own = _OWN_HEAD.search(text, max(0, at - 160), at)
-    return text[: own.start() if own is not None else at]
-
-
-def uncoloured(chunk: bytes) -> bytes:
-    return _ESCAPES.sub(b"", chunk) if b"\x1b" in chunk else chunk
-
-
-def joined(text: bytes) -> bytes:
-    """With broken transports in one line: as many bytes and line ends as before."""
-    return _FOLDED.sub(_one_line, text) if _SHORT_LINE.search(text) is not None else text
-
-
-def _one_line(found: re.Match[bytes]) -> bytes:
-    """A transport that is whole goes on with a slash or not at all: else the short line below it is another writer's."""
-    begun, rest, end = found.groups()
-    if _WHOLE.search(begun) is not None and not rest.startswith(b"/"):
-        return found[0]
-    return begun + rest + end + b"\n\n"
 
 
 class Cutting(NamedTuple):
@@ -152,7 +96,7 @@ class Cutter:
         cuts: list[Cut] = []
         sets = (self._told, self._fellows, QUIET, SILENT, _ASKED, NAMING, *dull)
         calls = (self._thread, self._new, self._heard)
-        others, numbers, places, lines, added = walk(text, look_for_broken, cuts, *sets, *calls, self.run_into, _LONG)
+        others, numbers, places, lines, added = walk(text, look_for_broken, cuts, *sets, *calls, self.run_into, LONG)
         self._room -= added
         return Cutting(cuts, others, numbers, lines, text, places) if others is not None else None
 
@@ -170,10 +114,10 @@ class Cutter:
             if tail[:5] not in QUIET or self._heard(head, tail):
                 told = known(head)
                 if told is None or tail[NUMBERED:] not in told:
-                    if look_for_broken and tail.find(b" via ") >= 0 and find(b"\n", end + 1, end + 1 + _MAX_SHORT) >= 0:
+                    if look_for_broken and tail.find(b" via ") >= 0 and find(b"\n", end + 1, end + 1 + MAX_SHORT) >= 0:
                         return None
                     self._new(cuts, told, head, tail, start)
-            elif len(head) > _LONG:
+            elif len(head) > LONG:
                 self.run_into.append(head)
             at = find(INFO, end)
         return Cutting(cuts, None, [], 0, text)
@@ -189,7 +133,7 @@ class Cutter:
         for number, line in enumerate(lines):
             head, mark, tail = line.partition(INFO)
             if not mark:
-                if look_for_broken and len(line) < _MAX_SHORT and number and b" via " in lines[number - 1]:
+                if look_for_broken and len(line) < MAX_SHORT and number and b" via " in lines[number - 1]:
                     return None
                 others.append(line)
                 numbers.append(number)
@@ -198,7 +142,7 @@ class Cutter:
             if told is None or tail[NUMBERED:] not in told:
                 if tail[:5] not in QUIET or self._heard(head, tail):
                     self._new(cuts, told, head, tail, number)
-                elif len(head) > _LONG:
+                elif len(head) > LONG:
                     self.run_into.append(head)
         return Cutting(cuts, others, numbers, len(lines), text)
 
@@ -280,7 +224,7 @@ class Cutter:
 
     def _thread(self, head: bytes) -> set[bytes]:
         """What a thread has told, by what stands before the mark."""
-        if len(head) > _LONG:
+        if len(head) > LONG:
             self.run_into.append(head)
         if MARK in head:
             self._odd = True

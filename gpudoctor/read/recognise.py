@@ -12,7 +12,7 @@ from gpudoctor.pattern import lazy
 from gpudoctor.read.block import Block
 from gpudoctor.read.dress import Shape, message_in, pieces, undress, without_markup
 from gpudoctor.read.log_formats import RAS_LINE, RAS_ROW
-from gpudoctor.read.nccl_cut import before_nccl, is_nccl
+from gpudoctor.read.nccl_line import before_nccl, is_nccl
 from gpudoctor.read.prompts import PROMPT_HINT, Prompts
 from gpudoctor.read.section import Line, Section
 from gpudoctor.read.sift import Sieve, Sifted

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gpudoctor.read.nccl_cut import INFO, MARK, is_own
+from gpudoctor.read.nccl_line import INFO, MARK, is_own
 
 _SHAPES = 20_000  # remembered at most; then all are forgotten
 _TOO_NEW = 8  # one line in so many is of a new shape: a text that does not repeat itself, so it is searched as it is

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpudoctor.pattern import lazy
-from gpudoctor.read.nccl_cut import Cut, Cutter, cuts_of, other_cuts, spans, uncoloured
+from gpudoctor.read.nccl_cut import Cut, Cutter, cuts_of, other_cuts, spans
+from gpudoctor.read.nccl_line import uncoloured
 from gpudoctor.read.shapes import Looked, Shapes
 from gpudoctor.read.table import Telling
 

@@ -1,4 +1,4 @@
-"""The outputs of measuring and diagnosing tools beside NCCL's: CUDA's samples, and DCGM's dcgmi."""
+"""The outputs of measuring and diagnosing tools beside NCCL's: nvbandwidth, CUDA's samples, and DCGM's dcgmi."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ _DCGM = (
 _MATRIX = r"(?:(?:Uni|Bi)directional\s+)?P2P=(?:En|Dis)abled\s+(?:Write\s+)?(?:Bandwidth|Latency)\b"
 
 TOOLS: tuple[Format, ...] = (
+    Format(
+        "nvbandwidth",
+        ("nvbandwidth Version",),
+        r"^\s*nvbandwidth Version|^\s*Running \w+(?:_memcpy_(?:read_|write_)?|_(?:read_|write_))(?:ce|sm)\.",
+        r"^\s*(?:nvbandwidth Version|Built from|CUDA (?:Runtime|Driver) Version|Driver Version|Device \d+: |Running \w+\.|memcpy |SUM |NOTE:|Waived)|\] .{0,160}?in expression \w|^\s*\d+(?:\s+(?:\d+(?:\.\d+)?|N/A))*\s*$",
+        strangers=2,
+        first=r"^\s*nvbandwidth Version",
+        joins=False,
+        hints=(r"Running \w{8,50}_(?:ce|sm)\.",),
+    ),
     # A heading of a page (`### Bidirectional P2P=Enabled …`) begins it too; an author's blank lines and notes stand between.
     Format(
         "p2p-test",

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from gpudoctor.pattern import lazy
-from gpudoctor.read.nccl_cut import INFO, MARK
+from gpudoctor.read.nccl_line import INFO, MARK
 
 # What gives it away that there is something to take off. One byte is found in a whole chunk at no cost, words are not: of
 # those whose byte every log has, some lines at the beginning and at the end are asked.

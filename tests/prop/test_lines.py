@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from gpudoctor.read import nccl_cut
 from gpudoctor.read.compiled import present
-from gpudoctor.read.nccl_cut import Cutter, Cutting, joined
+from gpudoctor.read.nccl_cut import Cutter, Cutting
+from gpudoctor.read.nccl_line import joined
 from gpudoctor.read.shapes import Shapes
 from tests.prop.test_nccl_fast import OF_NCCL, OF_OTHERS, PREFIXES
 
