@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator
 
 from gpudoctor.checkers.ecc_remap import ECC_REMAP
 from gpudoctor.checkers.fabric import FABRIC
-from gpudoctor.checkers.job_logs import after, after_kill, by_itself, killed_by_kernel, stop_of
 from gpudoctor.checkers.memlock import MEMLOCK
 from gpudoctor.checkers.nccl_causes import CUDA_ERROR, DUPLICATE_GPU, NETWORK_ERROR, NO_INTERFACE, PEER_DIED
+from gpudoctor.checkers.nccl_dead import Witnesses, of_rank
 from gpudoctor.checkers.nccl_view import sentence, who
 from gpudoctor.checkers.nvlink_errors import ERRORS as NVLINK_ERRORS
 from gpudoctor.checkers.p2p import UNSUPPORTED
 from gpudoctor.checkers.shm import SHM
 from gpudoctor.checkers.visibility import GPU_NOT_VISIBLE
-from gpudoctor.facts.hang import Death, LogEnds, Watchdog
+from gpudoctor.facts.hang import LogEnds, Watchdog
 from gpudoctor.facts.kernel import MemoryKills
 from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage, NcclProc, NcclRank, bdf_of
 from gpudoctor.facts.nccl_join import root
@@ -90,7 +90,8 @@ _STATUS = {
 
 def judged(facts: FactView) -> Iterator[Finding]:
     """Job by job: one finding for what ended it, or for ranks that never met."""
-    watchdog, ends, kills = facts.get(Watchdog), facts.get(LogEnds), facts.get(MemoryKills)
+    watchdog = facts.get(Watchdog)
+    witnesses = Witnesses(facts.get(LogEnds), facts.get(MemoryKills), watchdog.deaths if watchdog is not None else ())
     for job in _jobs(facts[Nccl]):
         messages = [m for c in job for m in c.messages if m.tier < _ENDED]
         first = root(messages)
@@ -101,7 +102,7 @@ def judged(facts: FactView) -> Iterator[Finding]:
             yield from _same_gpu(job)
             continue
         by_slug = [m for m in messages if m.slug == first.slug and m.tier <= max(first.tier, 1)] or [first]
-        yield _finding(first, by_slug, [m for m in messages if m not in by_slug], job, ends, kills, watchdog.deaths if watchdog is not None else ())
+        yield _finding(first, by_slug, [m for m in messages if m not in by_slug], job, witnesses)
 
 
 def _jobs(nccl: Nccl) -> list[list[NcclComm]]:
@@ -186,7 +187,7 @@ def _rank(message: NcclMessage, job: Iterable[NcclComm]) -> int | None:
     return next((r for c in job if (r := c.rank_of(message)) is not None), None)
 
 
-def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessage], job: list[NcclComm], ends: LogEnds | None, kills: MemoryKills | None, deaths: Iterable[Death]) -> Finding:
+def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessage], job: list[NcclComm], witnesses: Witnesses) -> Finding:
     known = family(first.family)
     slug = first.slug or CUDA_ERROR.slug
     rank = _rank(first, job)
@@ -205,34 +206,25 @@ def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessa
         lines = ", ".join(str(m.line) for m in sorted(echoes, key=lambda m: m.line)[:6])
         words.append(f"What follows (line{'s' if len(echoes) > 1 else ''} {lines}) is its effect.")
     subject = _subject(first, rank, job)
-    stop = end = exited = None
-    if slug == PEER_DIED.slug and subject.startswith("rank:"):
-        stop = stop_of(int(subject[5:]), ends, Nccl(comms=tuple(job), procs=tuple(p for c in job for p in c.procs)))
+    dead = of_rank(int(subject[5:]), job, witnesses) if slug == PEER_DIED.slug and subject.startswith("rank:") else None
+    if dead is not None:
         if first.family == "peer-closed":
             words[0] = f"Rank {subject[5:]} went away while others still used it: {who(first, rank)} lost the connection to it{f' in {first.file}' if first.file else ''}."
-        words.append(f"Rank {subject[5:]} is the one without a complaint of its own{'.' if stop is not None else ': look at its log.'}")
-        words += [stop.words] if stop is not None else []
-        end = killed_by_kernel(int(subject[5:]), Nccl(comms=tuple(job)), kills)
-        words += [end.words] if end is not None else []
-        exited = next((d for d in deaths if f"rank:{d.rank}" == subject and not d.after and 0 < d.exitcode < 128), None)
-        words += [f"Its launcher says that it {exited.ended()}: it was not killed from outside."] if exited is not None else []
-    elif slug == PEER_DIED.slug and 1 < len(quiet := _quiet(job)[0]) <= _FEW and quiet == _quiet(job)[1]:
-        words.append(f"Ranks {', '.join(map(str, sorted(quiet)))} have no complaint of their own: one of them went first.")
+        words += dead.words
+    elif slug == PEER_DIED.slug:
+        quiet, present = _quiet(job)
+        if quiet == present and 1 < len(quiet) <= _FEW:
+            words.append(f"Ranks {', '.join(map(str, sorted(quiet)))} have no complaint of their own: one of them went first.")
     evidence: list[Evidence] = [first.at("text"), *((unknown.at("text"),) if unknown is not None else ())]
-    evidence += [told.evidence for told in (end, stop) if told is not None] + ([exited.at("*")] if exited is not None else [])
+    evidence += dead.evidence if dead is not None else ()
     evidence += [m.at("text") for m in same if m is not first][:3]
     evidence += [m.at("text") for m in echoes][:3]
     steps = _COMMANDS.get(slug, ())
     if first.family == "fabric-not-ready":
         steps = steps[:-1]  # no CUDA program starts then, with NVLS or without
-    if end is not None:
-        steps = after_kill(int(subject[5:]))
-    elif exited is not None and not (stop is not None and stop.troubled):
-        steps = (by_itself(int(subject[5:])),)
-    elif stop is not None:
-        steps = after(int(subject[5:]), stop, next((p.host for c in job for n, p, _ in c.members() if f"rank:{n}" == subject and p.host), None))
-    elif slug == PEER_DIED.slug and subject.startswith("rank:"):
-        steps = (Step(f"Read the end of the log of rank {subject[5:]}, which is not in the input: a CUDA error, an out-of-memory kill, an exception"), *steps)
+    if dead is not None:
+        unread = Step(f"Read the end of the log of rank {subject[5:]}, which is not in the input: a CUDA error, an out-of-memory kill, an exception")
+        steps = dead.steps or (unread, *steps)
     elif known is not None:
         steps = (Step(known.remedy), *steps)
     return Finding(
