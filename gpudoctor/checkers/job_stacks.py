@@ -28,7 +28,7 @@ def of_rank(rank: int | None, again: bool, host: str | None = None, seat: NcclRa
         )
     return Step(
         f"{when}: where does the code of {who} stand? Its process{where} by its rank ({_OTHERS})",
-        f"grep -lzx RANK={rank if rank is not None else 'N'} /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 {show}",
+        f"sudo grep -lzx RANK={rank if rank is not None else 'N'} /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 {show}",
     )
 
 
