@@ -67,19 +67,19 @@ def judge(
     unsettled = [*unanswered, *_unsettled(intake, results, timed_out)]
     beside: tuple[Missing, ...] = ()
     asked_for: list[Missing] = []
-    if plugins.checkers and any(ToolTests in store for store in intake.stores):
+    if plugins.checkers and _any_of(intake.stores, ToolTests):
         from gpudoctor.correlate.tools import unexplained
 
         beside = tuple(unexplained(intake.stores, findings))
         # Where only some checks are asked for, another may well explain it.
         unsettled.extend(m for m in beside if m.needed and not select and not ignore)
-    if plugins.checkers and not select and not ignore and any(Watchdog in store or Nccl in store or StartFailures in store or MemoryKills in store for store in intake.stores):
+    if plugins.checkers and not select and not ignore and _any_of(intake.stores, Watchdog, Nccl, StartFailures, MemoryKills):
         from gpudoctor.correlate.ends import unexplained as ended
 
         told = tuple(ended(intake.stores, findings))
         unsettled.extend(m for m in told if m.needed)
         beside += tuple(m for m in told if not m.needed)
-    if plugins.checkers and any(Watchdog in store or Nccl in store or FlightRecorder in store for store in intake.stores):
+    if plugins.checkers and _any_of(intake.stores, Watchdog, Nccl, FlightRecorder):
         from gpudoctor.correlate.asks import asked
 
         asked_for.extend(asked(intake.stores, findings, any(m.fact == UNBUILT for m in (*unsettled, *beside))))
@@ -105,6 +105,10 @@ def judge(
         unknown_input=intake.unknown,
         fail_on=fail_on,
     )
+
+
+def _any_of(stores: Iterable[FactStore], *kinds: type[Fact]) -> bool:
+    return any(kind in store for store in stores for kind in kinds)
 
 
 def _unsettled(intake: Intake, results: Iterable[CheckResult], timed_out: bool) -> list[Missing]:
