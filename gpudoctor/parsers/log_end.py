@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.hang import LogEnd, LogEnds
@@ -10,6 +12,7 @@ from gpudoctor.read.section import Section
 from gpudoctor.read.text import lines_of
 
 _SHOWN = 240  # characters of a line
+_LINES = 2048  # a line of few characters, or of none, takes far more room than it has bytes
 
 
 def parse(section: Section) -> Iterator[Fact | Loss]:
@@ -18,8 +21,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     if not isinstance(ends, int):
         return
     begun = ends - section.content.count(b"\n")
-    lines = tuple((line.number + begun, line.text[:_SHOWN]) for line in lines_of((section.content,)))
-    if begun:
-        lines = lines[1:]
+    told = ((line.number + begun, line.text[:_SHOWN]) for line in islice(lines_of((section.content,)), 1 if begun else 0, None))
+    lines = deque((line for line in told if line[1].strip()), maxlen=_LINES)
     if lines:
-        yield LogEnds((LogEnd(source=section.source, lines=lines),))
+        yield LogEnds((LogEnd(source=section.source, lines=tuple(lines)),))

@@ -7,15 +7,13 @@ from contextlib import suppress
 
 from gpudoctor.read.source import Document
 
-_BEGINNING = 4096  # bytes
-
 
 class Seen:
-    """What was read so far, by its size, how it begins, and the bytes themselves."""
+    """What was read so far, by its size and by the bytes themselves."""
 
     def __init__(self) -> None:
-        # Logs of thousands of ranks may all have one size: to compare each with each would take hours.
-        self._known: dict[tuple[int, int], list[Document]] = {}
+        self._by_size: dict[int, list[Document]] = {}  # not asked for their sums as long as there is one of a size
+        self._by_sum: dict[tuple[int, bytes], list[Document]] = {}
         self._files: dict[tuple[int, int], str] = {}
 
     def file(self, source: Document) -> str | None:
@@ -30,23 +28,27 @@ class Seen:
         """The name under which the same bytes were read before; what can be read only once is never asked again."""
         if not source.again or size <= 0:
             return None
-        with suppress(OSError):
-            known = self._known.setdefault((size, hash(_beginning(source.chunks()))), [])
-            for other in known:
-                if _equal(source.chunks(), other.chunks()):
-                    return other.name
-            known.append(source)
+        same_size = self._by_size.setdefault(size, [])
+        same_size.append(source)
+        if len(same_size) == 1:
+            return None
+        # Of hundreds of files of one size each is read once more, not once for each other.
+        for one in same_size if len(same_size) == 2 else (source,):
+            with suppress(OSError):
+                known = self._by_sum.setdefault((size, _sum(one.chunks())), [])
+                if known and one is source and _equal(source.chunks(), known[0].chunks()):
+                    return known[0].name
+                known.append(one)
         return None
 
 
-def _beginning(chunks: Iterator[bytes]) -> bytes:
-    """The same of the same bytes, however they are cut."""
-    begun = b""
+def _sum(chunks: Iterator[bytes]) -> bytes:
+    import hashlib
+
+    whole = hashlib.blake2b(digest_size=16)
     for chunk in chunks:
-        begun += chunk[: _BEGINNING - len(begun)]
-        if len(begun) == _BEGINNING:
-            break
-    return begun
+        whole.update(chunk)
+    return whole.digest()
 
 
 def _equal(a: Iterator[bytes], b: Iterator[bytes]) -> bool:

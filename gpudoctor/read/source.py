@@ -83,7 +83,7 @@ def open_path(path: str) -> Iterator[Source]:
     elif head[:4] == b"PK\x03\x04":
         from gpudoctor.read.zipped import members
 
-        yield from _members(path, *members(path, MAX_FILES, MAX_MEMBER, MAX_ARCHIVE, max(RATIO_FROM, MAX_RATIO * status.st_size)))
+        yield from _members(path, *members(path, MAX_FILES, MAX_ENTRIES, MAX_MEMBER, min(MAX_ARCHIVE, max(RATIO_FROM, MAX_RATIO * status.st_size))))
     elif head[:4] == b"\x28\xb5\x2f\xfd":
         from gpudoctor.read import zstd
 
@@ -239,8 +239,15 @@ def _members(path: str, held: dict[str, bytes], lost: Iterable[Loss]) -> Iterato
         if not inside:
             continue
         yield Folder(name=os.path.join(path, _shown(base)) if base else path, names=tuple(sorted(inside)), read=inside.get)
+    room = [MAX_UNPACKED]  # for what is packed once more, of all members
     for name in sorted(held):
-        yield Document(name=f"{path}/{_shown(name)}", chunks=_constant(held[name]), again=True)
+        if held[name][:2] != b"\x1f\x8b":
+            yield Document(name=f"{path}/{_shown(name)}", chunks=_constant(held[name]), again=True)
+            continue
+        member = _Packed(held[name], room)
+        yield Document(name=f"{path}/{_shown(name)}", chunks=member.chunks, again=True)
+        if member.ended_early:  # it was read by now
+            yield Loss(f"{path}/{_shown(name)}", f"unpacks to more than the limits: only the first {member.read >> 20} MiB were read")
 
 
 def _refused(member: TarInfo, name: str, held: Mapping[str, bytes]) -> str | None:
@@ -262,12 +269,34 @@ def _constant(content: bytes) -> Callable[[], Iterator[bytes]]:
         for start in range(0, len(content), CHUNK):
             yield content[start : start + CHUNK]
 
-    def unpacked() -> Iterator[bytes]:
+    return chunks
+
+
+class _Packed:
+    """A packed member, unpacked each time it is asked for. Thousands that unpack to a gigabyte each fit into a few kilobytes.
+
+    room: what is left for all of them, in one place; what is read once more takes nothing of it.
+    """
+
+    def __init__(self, content: bytes, room: list[int]) -> None:
+        self._chunks = _constant(content)
+        self._most = min(MAX_ARCHIVE, max(RATIO_FROM, MAX_RATIO * len(content)))
+        self._room = room
+        self.read = 0
+        self.ended_early = False
+
+    def chunks(self) -> Iterator[bytes]:
         from gpudoctor.read import pipe
 
-        return pipe.unpacked(chunks(), MAX_ARCHIVE)
-
-    return unpacked if content[:2] == b"\x1f\x8b" else chunks
+        passed = 0
+        for chunk in pipe.unpacked(self._chunks(), self._most + CHUNK):
+            if passed + len(chunk) > min(self._most, self.read + self._room[0]):
+                self.ended_early = True
+                return
+            passed += len(chunk)
+            self._room[0] -= max(0, passed - self.read)
+            self.read = max(self.read, passed)
+            yield chunk
 
 
 def open_all(paths: Iterable[str]) -> Iterator[Source]:

@@ -203,3 +203,56 @@ def test_a_packed_log_within_a_tar(tmp_path):
     path = packed(tmp_path / "a.tar.gz", member("topo.txt.gz", gzip.compress(TOPO)))
     (told,) = take((), open_path(path)).stores
     assert [(p.a, p.b, p.path) for p in told.get(Pairs)] == [(0, 1, "SYS")]
+
+
+@pytest.mark.parametrize("way", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_with_any_byte_wrong_breaks_nothing(tmp_path, way):
+    """Every way of packing has errors of its own, and zipfile lets them out."""
+    path = tmp_path / "z.zip"
+    with zipfile.ZipFile(path, "w", way) as archive:
+        archive.writestr("topo.txt", TOPO)
+    whole = path.read_bytes()
+    for place in range(4, len(whole)):
+        path.write_bytes(whole[:place] + bytes((whole[place] ^ 0xFF,)) + whole[place + 1 :])
+        for found in open_path(str(path)):
+            assert isinstance(found, Loss) or b"".join(found.chunks()) == TOPO
+
+
+def test_a_member_of_a_zip_without_a_name(tmp_path):
+    path = zipped(tmp_path / "z.zip", ("x", b"nothing\n"), ("topo.txt", TOPO))
+    raw = (tmp_path / "z.zip").read_bytes()
+    at = raw.rfind(b"PK\x01\x02", 0, raw.rfind(b"PK\x01\x02"))
+    (tmp_path / "z.zip").write_bytes(raw[: at + 46].replace(b"x", b"x") + b"\0" + raw[at + 47 :])  # a name ends at a zero
+    assert f"{path}/topo.txt" in seen(path)[0]
+
+
+def test_the_entries_of_a_zip_have_a_limit_whatever_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "MAX_ENTRIES", 50)
+    names, said = seen(zipped(tmp_path / "z.zip", *((f"../{n}.txt", b"") for n in range(500))))
+    assert not names and said.count("left alone") == 50 and "the rest was left out" in said
+
+
+def test_a_table_of_contents_of_any_size_is_not_asked_for(tmp_path, monkeypatch):
+    from gpudoctor.read import zipped as reader
+
+    monkeypatch.setattr(reader, "_AT_ONCE", 1 << 12)
+    names, said = seen(zipped(tmp_path / "z.zip", *((f"{n}.txt", b"") for n in range(500))))
+    assert not names and "damaged" in said
+
+
+def test_small_members_that_unpack_to_a_great_deal(tmp_path, monkeypatch):
+    """What is packed within an archive unpacks as it is read, each member up to a limit and all of them up to another."""
+    monkeypatch.setattr(source, "RATIO_FROM", 1 << 20)
+    monkeypatch.setattr(source, "MAX_UNPACKED", 3 << 20)
+    bombs = [(f"{n}.gz", gzip.compress(bytes(8 << 20) + b"%d" % n)) for n in range(6)]
+    read = 0
+    lost = []
+    for found in open_path(zipped(tmp_path / "z.zip", *bombs)):
+        if isinstance(found, Document):
+            read += sum(map(len, found.chunks()))
+            assert len(list(found.chunks())) < 40  # asked again, as where two files are compared
+        else:
+            lost.append(found.reason)
+    assert read <= 3 << 20 and len(lost) == 6 and all("unpacks to more than the limits" in reason for reason in lost)
+    names, said = seen(zipped(tmp_path / "good.zip", ("topo.gz", gzip.compress(TOPO))))
+    assert len(names) == 1 and not said

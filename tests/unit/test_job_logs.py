@@ -11,6 +11,8 @@ from gpudoctor.discover import load
 from gpudoctor.ingest import take
 from gpudoctor.judge import judge
 from gpudoctor.model import Diagnosis, Report
+from gpudoctor.parsers.log_end import parse
+from gpudoctor.read.section import Section
 from gpudoctor.read.source import open_all
 from tests.support import FIXTURES, ROOT
 
@@ -218,3 +220,11 @@ def test_a_rank_that_ended_by_itself_was_not_killed(tmp_path: Path) -> None:
     assert finding.subject == "rank:1" and "exit status 1" in finding.message and not any("dmesg" in (s.command or "") for s in finding.remediation)
     job.write_text("".join(KILLED) + table(137, "-"))
     assert "not killed" not in first(job).finding.message
+
+
+def test_the_end_of_a_log_that_is_blank_lines_takes_no_room() -> None:
+    section = Section(kind="log-end", source="job.log", lines=(), content=b"cut\nrank 0 stops here\n" + b"\n" * 4000 + b"a\n" * 4000, read=9000)
+    (ends,) = parse(section)
+    assert len(ends.ends[0].lines) == 2048 and ends.ends[0].lines[-1] == (9000, "a")
+    (ends,) = parse(Section(kind="log-end", source="job.log", lines=(), content=b"cut\nrank 0 stops here\n" + b"\n" * 4000, read=9000))
+    assert ends.ends[0].lines == ((5000, "rank 0 stops here"),)

@@ -136,3 +136,17 @@ def test_empty_files_are_no_copies(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).touch()
     assert not look_at(tmp_path / "a.txt", tmp_path / "b.txt").notes
+
+
+def test_many_files_of_one_size_are_not_compared_each_with_each() -> None:
+    """Logs of hundreds of ranks may differ in their last byte alone."""
+    asked: list[int] = []
+
+    def document(number: int, content: bytes) -> Document:
+        return Document(name=f"{number}", chunks=lambda: (asked.append(number), iter((content,)))[1], again=True)
+
+    seen = Seen()
+    of = [b"same beginning %3d" % n for n in range(100)]
+    assert [seen.content(document(n, of[n]), 18) for n in range(100)] == [None] * 100
+    assert len(asked) == 100
+    assert [seen.content(document(200 + n, of[n]), 18) for n in (0, 99)] == ["0", "99"]
