@@ -30,14 +30,14 @@ _CUT_HOST = re.compile(rb"(?:^|[^:]):$")  # what is left of a host's name that w
 _ONLY_DEV = re.compile(rb"(?:^|\s)\[(-?\d+)\] *$")
 # The part of a WARN or ATTN prefix behind the device: `transport/net.cc:12 (netInit) `, a plug-in's `ofi_process_cq:12 `,
 # and the marks of a paste that makes NCCL's words bold.
-_SOURCE = re.compile(rb"(?: ?([\w./+-]+\.(?:cc|h|cu|c|cpp))|(?<=\]) ([A-Za-z_]\w*)):\d+(?: \([^)]*\))? *[*_`]{0,3}$")
+_SOURCE = re.compile(rb"(?: ?([\w./+-]{1,160}\.(?:cc|h|cu|c|cpp))|(?<=\]) ([A-Za-z_]\w{0,160})):\d{1,9}(?: \([^)]{0,160}\))? *[*_`]{0,3}$")
 _LINKED = re.compile(rb"\[([\w./+-]+:\d+)\]\(https?://[^()\s]*\)")
-_FUNCTION = re.compile(rb"(?:^|\s)()([A-Za-z]\w*_\w*):\d+ *$")  # a plug-in's, where the process was left out
+_FUNCTION = re.compile(rb"(?:^|\s)()([A-Za-z]\w{0,80}_\w{0,80}):\d{1,9} *$")  # a plug-in's, where the process was left out
 # What NCCL gave back to its caller. Deeper in the stack a result may be one that it goes on without.
 _RESULT = re.compile(rb"(?:(?:misc/)?(?:group|enqueue)\.cc:\d+ -> [1-6](?: \[Async thread\])?|init\.cc:\d+ -> [1-6] \[Async thread\]|proxy\.cc:\d+ -> [1-6] \[\w+ [Tt]hread\])[ \r]*\n")
 # A writer's prefix at the end of what stands before its message; the same where it runs into another's.
-_WRITER = re.compile(rb"[A-Za-z_][\w.-]*:\d+(?::\d+)? \[-?\d+\] *$")
-_NEXT = re.compile(rb"[A-Za-z_][\w.-]*:\d+(?::\d+)? \[-?\d+\][^\n]*$")
+_WRITER = re.compile(rb"[A-Za-z_][\w.-]{0,128}:\d{1,9}(?::\d{1,9})? \[-?\d{1,9}\] *$")
+_NEXT = re.compile(rb"[A-Za-z_][\w.-]{0,128}:\d{1,9}(?::\d{1,9})? \[-?\d{1,9}\][^\n]*$")
 # The same of a call that makes a communicator and waits for it: the caller got it, unless one was made after all.
 _START_RESULT = re.compile(rb"(init\.cc:\d+ -> [1-6])[ \r]*\n")
 _RING = re.compile(rb"Channel 00/(\d+) : +\d+[ \d.]*\r?\n")

@@ -12,7 +12,7 @@ _MAX_VIAS = 4096
 _MAX_KNOWN = 16_384  # connections: those of a job of 4,096 ranks, made again for each of its communicators
 
 _VIA = re.compile(
-    rb"(?:[\d/]* ?: *)? *(\d+)(?:\[([0-9a-f]+)\])? -> (\d+)(?:\[([0-9a-f]+)\])? (?:\[(send|receive)\] )?via "
+    rb"(?<!\d)(\d+)(?:\[([0-9a-f]+)\])? -> (\d+)(?:\[([0-9a-f]+)\])? (?:\[(send|receive)\] )?via "
     rb"(" + TRANSPORT + rb")(?: comm 0x[0-9a-f]+ nRanks \d+)?(?: ?(?:\[\d+m)? ?\[repeated \d+x across cluster\] ?(?:\[0m)?)? *\r?\n"  # Ray's words at its end
 )
 # The same before a transport that is known already.

@@ -13,7 +13,7 @@ from gpudoctor.parsers.nccl_complaints import Where
 from gpudoctor.parsers.nccl_place import Place
 from gpudoctor.parsers.nccl_state import Proc
 
-_ENV = re.compile(rb"([A-Z][A-Z0-9_]+) set (?:by (?:environment|config)(?: file)? )?to (.*?)[ \r]*\n")
+_ENV = re.compile(rb"([A-Z][A-Z0-9_]+) set (?:by (?:environment|config)(?: file)? )?to (.*)\n")
 _VERSION = re.compile(rb"version (\d+\.\d+\.\d+)(?:[^\d\s+.][^\s+]*)?(?:\+cuda[\w.]*[\s*]|\s)")
 _CUDA = re.compile(rb"cudaDriverVersion (\d+)\s")
 _NICS = re.compile(rb"\[\d+\]([\w.+-]+:\d+/\w+)(?=[ ;])")
@@ -57,7 +57,7 @@ def _env(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
     found = _ENV.match(message)
     if found is None:
         return
-    name, value = found[1].decode(), found[2].decode("utf-8", "replace")
+    name, value = found[1].decode(), found[2].rstrip(b" \r").decode("utf-8", "replace")
     if value[-1:] in ('"', "'", "`") and value.count(value[-1]) == 1:  # of the sentence that quotes the line
         value = value[:-1]
     if not value:  # cut off in front of it

@@ -88,6 +88,9 @@ def _rarity(character: str) -> int:
     return place if place >= 0 else len(_COMMON)
 
 
+_LONG = 4096  # characters
+
+
 class Starts:
     """Which format begins in a line. A log may hold a known word in every line, and each time another.
 
@@ -106,6 +109,8 @@ class Starts:
 
     def find(self, text: str) -> Compiled | None:
         """The first in the order of the table, of those of which a word stands in the text."""
+        if len(text) > _LONG:  # it may hold thousands of them
+            return next((how for how in self._formats if how.begins_in(text)), None)
         places: set[int] = set()
         found = self._telling.search(text)
         while found is not None:  # one word may stand within another
