@@ -49,10 +49,17 @@ static int seen_shape(const Handed *handed, const char *line, Py_ssize_t length)
 static int forget(const Handed *handed, PyObject *head) {
     PyObject *fellows = PyDict_GetItemWithError(handed->fellows, head);
     if (fellows == NULL) return PyErr_Occurred() ? -1 : 0;
-    if (!PyList_Check(fellows)) return 0;
+    if (!PyList_Check(fellows)) {
+        PyErr_SetString(PyExc_TypeError, "fellows must be lists");
+        return -1;
+    }
     for (Py_ssize_t at = 0; at < PyList_Size(fellows); at++) {
         PyObject *told = PyList_GetItem(fellows, at);
-        if (told == NULL || (PyAnySet_Check(told) && PySet_Clear(told) < 0)) return -1;
+        if (told == NULL) return -1;
+        Py_INCREF(told); /* whatever goes with what is in it */
+        const int status = PySet_Clear(told);
+        Py_DECREF(told);
+        if (status < 0) return -1;
     }
     return 0;
 }
@@ -95,10 +102,6 @@ static int of_nccl(Handed *handed, const char *line, const char *mark, const cha
             goto done;
         }
     }
-    if (told == NULL) {
-        told = PyObject_CallFunctionObjArgs(handed->thread, head, NULL);
-        if (told == NULL) goto done;
-    }
     const int broken = length > 1 && memchr(message, '\r', length - 1) != NULL; /* a progress bar ran into it */
     const int counts = word > 0 && message[0] >= '0' && message[0] <= '9' && memmem(message, length, CHOSE, LEN(CHOSE)) != NULL;
     const int asks = runs_together || broken || counts ? 1 : PySet_Contains(handed->asked, beginning);
@@ -107,13 +110,18 @@ static int of_nccl(Handed *handed, const char *line, const char *mark, const cha
                  memmem(message, length, VIA, LEN(VIA)) == NULL)) {
         PyObject *place = PyLong_FromSsize_t(number);
         if (tail == NULL) tail = PyBytes_FromStringAndSize(message, length);
-        if (tail != NULL && place != NULL) result = PyObject_CallFunctionObjArgs(handed->fresh, handed->cuts, told, head, tail, place, NULL);
+        if (tail != NULL && place != NULL)
+            result = PyObject_CallFunctionObjArgs(handed->fresh, handed->cuts, told == NULL ? Py_None : told, head, tail, place, NULL);
         Py_XDECREF(place);
         status = result == NULL ? -1 : 0;
         goto done;
     }
+    if (told == NULL) {
+        told = PyObject_CallFunctionObjArgs(handed->thread, head, NULL);
+        if (told == NULL) goto done;
+    }
     if (asks) { /* the line of a connection */
-        if (!PySet_Check(told) || PySet_Add(told, rest) < 0) goto done;
+        if (PySet_Add(told, rest) < 0) goto done;
         handed->added++;
     } else {
         yes = PySet_Contains(handed->naming, beginning);

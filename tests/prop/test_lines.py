@@ -7,7 +7,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpudoctor.read import nccl_cut
@@ -60,6 +60,7 @@ def left(found: Cutting, shapes: Shapes) -> list[tuple[bytes, int]]:
 @compiled
 @settings(max_examples=300, deadline=None)
 @given(st.lists(chunk, min_size=1, max_size=4), st.lists(line, max_size=6), st.lists(line, max_size=3))
+@example([b"x" * 130 + b"h:1:2 [0] NCCL INFO Ring 00\rh:1:3 [1] NCCL INFO comm 0x1\n"], [], [])
 def test_as_python_does(chunks: list[bytes], dull: list[bytes], passed: list[bytes]) -> None:
     shapes = Shapes(nccl_cut._PID, nccl_cut._PID)
     shapes.dull[0].update(line.translate(None, b"0123456789") for line in dull)
@@ -84,8 +85,8 @@ def test_what_it_cannot_use_is_an_error_and_what_is_called_may_fail() -> None:
     def failing(*what: object) -> None:
         raise LookupError(what)
 
-    def run(text: object, told: object, fellows: object, thread: object) -> object:
-        sets = (told, fellows, none, none, frozenset((b"Ring ",)), frozenset((b"comm ",)), set(), set())
+    def run(text: object, told: object, fellows: object, thread: object, asked: object = frozenset((b"Ring ",))) -> object:
+        sets = (told, fellows, none, none, asked, frozenset((b"comm ",)), set(), set())
         return walk(text, True, [], *sets, thread, failing, failing, [], 120)  # type: ignore[arg-type]
 
     with pytest.raises(TypeError):
@@ -98,7 +99,11 @@ def test_what_it_cannot_use_is_an_error_and_what_is_called_may_fail() -> None:
         run(b"h NCCL INFO Ring 00\n", {b"h ": set()}, {}, failing)
     with pytest.raises((TypeError, SystemError)):
         run(b"h NCCL INFO Ring 00\n", {b"h ": 7}, {}, failing)
-    assert run(b"h NCCL INFO comm 0x1\n", {b"h ": set()}, {b"h ": 7}, failing) == ([], [], [], 1, 0)
+    for odd in (7, [7], [frozenset()], [set(), None]):
+        with pytest.raises((TypeError, SystemError)):
+            run(b"h NCCL INFO comm 0x1\n", {b"h ": set()}, {b"h ": odd}, failing)
+    with pytest.raises((TypeError, SystemError)):  # what a thread told is a set
+        run(b"h NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n", {}, {}, lambda head: [], frozenset((b"Chann",)))
     assert run(b"no line end", {}, {}, failing) == ([], [], [], 0, 0)
     assert run(b"", {}, {}, failing) == ([], [], [], 0, 0)
 

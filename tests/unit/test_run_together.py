@@ -134,6 +134,11 @@ def test_a_progress_bar_before_or_behind(text: str) -> None:
     assert (proc.host, proc.pid, proc.network) == ("h", 1, "IB")
 
 
+def test_messages_parted_by_carriage_returns_are_all_read() -> None:
+    text = "h:1:2 [0] NCCL INFO Using network IB\r 45%|####      |\rh:3:4 [1] NCCL INFO Using network Socket\n"
+    assert [(proc.pid, proc.network) for proc in read(text).procs] == [(1, "IB"), (3, "Socket")]
+
+
 def test_a_control_character_within_a_name_makes_no_host_of_a_number() -> None:
     (proc,) = read("node000\x08:20002:20009 [0] NCCL INFO Using network IB\n").procs
     assert (proc.host, proc.pid) == (None, 20002)
