@@ -19,7 +19,7 @@ static const char CHOSE[] = " Bytes -> ", MARK[] = "NCCL ", INFO[] = "NCCL INFO 
 
 typedef struct {
     PyObject *cuts, *told, *fellows, *quiet, *silent, *asked, *naming, *dull, *dull_numbered, *thread, *fresh, *heard, *run_into;
-    Py_ssize_t long_head, added;
+    Py_ssize_t added;
 } Handed;
 
 static int contains(PyObject *set, const char *from, Py_ssize_t length) {
@@ -64,8 +64,9 @@ static int forget(const Handed *handed, PyObject *head) {
     return 0;
 }
 
-/* One line of NCCL's of level INFO, whose mark stands at `mark`; `end` is its line end. -1: an error. */
-static int of_nccl(Handed *handed, const char *line, const char *mark, const char *end, Py_ssize_t number) {
+/* One line of NCCL's of level INFO, whose mark stands at `mark`; `end` is its line end.
+   others: another writer's words may stand before that. -1: an error. */
+static int of_nccl(Handed *handed, const char *line, const char *mark, const char *end, Py_ssize_t number, int others) {
     const char *message = mark + LEN(INFO);
     const Py_ssize_t length = end - message, before = mark - line;
     const Py_ssize_t word = length < WORD ? length : WORD, skipped = length < NUMBERED ? length : NUMBERED;
@@ -98,7 +99,7 @@ static int of_nccl(Handed *handed, const char *line, const char *mark, const cha
             Py_CLEAR(result);
         }
         if (!yes) {
-            status = before > handed->long_head ? PyList_Append(handed->run_into, head) : 0;
+            status = others ? PyList_Append(handed->run_into, head) : 0;
             goto done;
         }
     }
@@ -156,14 +157,14 @@ PyDoc_STRVAR(walk_doc,
 static PyObject *walk(PyObject *module, PyObject *args) {
     Handed handed;
     const char *text;
-    Py_ssize_t size, number = 0;
+    Py_ssize_t size, long_head, number = 0;
     int look_for_broken, broken = 0;
     (void)module;
     if (!PyArg_ParseTuple(args, "y#pO!O!O!O!O!O!O!O!O!OOOO!n:walk", &text, &size, &look_for_broken, &PyList_Type, &handed.cuts,
                           &PyDict_Type, &handed.told, &PyDict_Type, &handed.fellows, &PyFrozenSet_Type, &handed.quiet,
                           &PyFrozenSet_Type, &handed.silent, &PyFrozenSet_Type, &handed.asked, &PyFrozenSet_Type, &handed.naming,
                           &PySet_Type, &handed.dull, &PySet_Type, &handed.dull_numbered, &handed.thread, &handed.fresh,
-                          &handed.heard, &PyList_Type, &handed.run_into, &handed.long_head))
+                          &handed.heard, &PyList_Type, &handed.run_into, &long_head))
         return NULL;
     handed.added = 0;
     PyObject *others = PyList_New(0), *numbers = PyList_New(0), *places = PyList_New(0), *found = NULL;
@@ -182,7 +183,7 @@ static PyObject *walk(PyObject *module, PyObject *args) {
             info = memmem(mark, end - mark, INFO, LEN(INFO));
         }
         if (info != NULL) {
-            if (of_nccl(&handed, line, info, end, number) < 0) goto done;
+            if (of_nccl(&handed, line, info, end, number, info != mark || info - line > long_head) < 0) goto done;
         } else {
             if (look_for_broken && end - line < SHORT && before != NULL && memmem(before, line - before, VIA, LEN(VIA)) != NULL) {
                 broken = 1;

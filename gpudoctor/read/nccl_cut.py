@@ -61,7 +61,7 @@ class Cutter:
         self._sizes: dict[tuple[bytes, bytes, bytes], tuple[int, int]] = {}  # the smallest and the largest call of each choice told
         self._called: set[bytes] = set()  # what stands before the mark of threads of which a call was told
         self._odd = False  # a mark stands in some line before the mark at which it was cut
-        self.run_into: list[bytes] = []  # what stands before a line of NCCL's that begins far behind in its line
+        self.run_into: list[bytes] = []  # what stands before a line of NCCL's that begins far behind in its line, or behind its name
 
     def forget(self) -> None:
         """The next chunk does not follow the last one."""
@@ -117,7 +117,7 @@ class Cutter:
                     if look_for_broken and tail.find(b" via ") >= 0 and find(b"\n", end + 1, end + 1 + MAX_SHORT) >= 0:
                         return None
                     self._new(cuts, told, head, tail, start)
-            elif len(head) > LONG:
+            elif len(head) > LONG or MARK in head:
                 self.run_into.append(head)
             at = find(INFO, end)
         return Cutting(cuts, None, [], 0, text)
@@ -142,7 +142,7 @@ class Cutter:
             if told is None or tail[NUMBERED:] not in told:
                 if tail[:5] not in QUIET or self._heard(head, tail):
                     self._new(cuts, told, head, tail, number)
-                elif len(head) > LONG:
+                elif len(head) > LONG or MARK in head:
                     self.run_into.append(head)
         return Cutting(cuts, others, numbers, len(lines), text)
 
@@ -186,6 +186,7 @@ class Cutter:
             if _RING in told:
                 return
             told.add(_RING)
+            self._room -= 1
         elif (word in CALLS or word[:1].isdigit()) and tail.find(CHOSE) > 0:
             if self._within(told, head, tail[: tail.find(b"{")]):  # before the channels, which differ from call to call
                 return
@@ -224,7 +225,7 @@ class Cutter:
 
     def _thread(self, head: bytes) -> set[bytes]:
         """What a thread has told, by what stands before the mark."""
-        if len(head) > LONG:
+        if len(head) > LONG or MARK in head:
             self.run_into.append(head)
         if MARK in head:
             self._odd = True

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gpudoctor.pattern import lazy
 from gpudoctor.read.nccl_cut import Cut, Cutter, cuts_of, other_cuts, spans
-from gpudoctor.read.nccl_line import uncoloured
+from gpudoctor.read.nccl_line import INFO, uncoloured
 from gpudoctor.read.shapes import Looked, Shapes
 from gpudoctor.read.table import Telling
 
@@ -50,10 +50,10 @@ class Sieve:
         if looked.named:
             cuts += more
             cuts.sort(key=_place)
+        if self._cutter.run_into:
+            places = sorted((*places, *self._shared(found.text)))
         if places and len(found.text) != len(chunk):  # colours were taken off, of which some may stand within words
             places = _same_lines(places, found.text, chunk)
-        if self._cutter.run_into:
-            places = sorted((*places, *self._shared(chunk)))
         return Sifted(lines, places, cuts, others is not None)
 
     def pass_over(self, line: bytes) -> None:
@@ -68,17 +68,22 @@ class Sieve:
 
         return [place for place in places if not self._shapes.is_passed_over(line(place))]
 
-    def _shared(self, chunk: bytes) -> list[int]:
+    def _shared(self, text: bytes) -> list[int]:
         """Lines in which something known stands before NCCL's own words: an error without its line end, say."""
         heads, self._cutter.run_into = self._cutter.run_into, []
         places = []
         at = 0  # they come in the order of the text
         for head in heads:
-            place = chunk.find(head, at)
-            if place >= 0:  # else colours stood in it
-                at = place
-                if (found := self._telling.search(head)) is not None:
-                    places.append(place + found.start())
+            if (found := self._telling.search(head)) is None:
+                continue
+            place = text.find(head + INFO, at)  # another line may begin with the same words
+            if place < 0:  # what stood between two carriage returns
+                place = text.find(head, at)
+            if place < 0:  # the text was cut a second time
+                place = text.find(head)
+            if place >= 0:
+                at = place + len(head)
+                places.append(place + found.start())
         return places
 
     def sift_alone(self, chunk: bytes) -> Sifted:

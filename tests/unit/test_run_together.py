@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gpudoctor.parsers.nccl_log import parse
+from gpudoctor.read.nccl_cut import Cutter
 from gpudoctor.read.recognise import Recogniser
 from gpudoctor.read.text import lines_of
 from tests import support
+from tests.prop.test_lines import in_python
 from tests.unit.test_homes import P2P, found, log, report
 from tests.unit.test_nccl_log import read
 
@@ -174,3 +176,20 @@ def test_writers_that_broke_one_another_are_no_such_paste() -> None:
     """Of their lines only the last is known to be whole."""
     torn = "".join(f"node07:10{r}:20{r} [{r}] NCCL INFO Channel 00/0 : {r}[{r}] -> {r + 1}[{r + 1}] via P2P/IPC" for r in range(6))
     assert [(t.a, t.b, t.via) for c in read(torn + "/read\n") for t in c.transports] == [(5, 6, "P2P/IPC/read")]
+
+
+def test_an_error_below_one_that_begins_as_it_does() -> None:
+    """NCCL ran into the second one, of which the first may hold every word."""
+    place = "Failed, NCCL error /home/build/" + "x" * 90 + "/plugin.c"
+    for text in (f"{place}pp:183 'unknown result code'\n{place}NCCL INFO Trees\n", "Failed, NCCL error /home/x.cpp:12 h:1:2 [0] NCCL INFO Trees [0]\n"):
+        reader = Recogniser("log.txt")
+        sections = [s for line in lines_of([text.encode()], reader) for s in reader.feed(line)]
+        kept = [line.number for s in [*sections, *reader.end()] if s.kind == "nccl-text" for line in s.lines]
+        assert kept == list(range(1, text.count("\n") + 1))
+
+
+def test_a_ring_is_not_lost_where_the_lines_below_it_are_joined() -> None:
+    text = "h:1:2 [0] NCCL INFO Ring 00 : 0 -> 1 -> 2\nit went via the door\nstep\n"
+    cutter = Cutter()
+    assert [cut[1] for cut in cutter.cut(text.encode()).cuts] == [b"Ring 00 : 0 -> 1 -> 2\n"]
+    assert [cut[1] for cut in in_python(Cutter(), text.encode()).cuts] == [b"Ring 00 : 0 -> 1 -> 2\n"]
