@@ -1,6 +1,7 @@
 """All but the compiled part stands in setup.cfg. Without a compiler, or with GPUDOCTOR_PURE set, gpudoctor is Python alone."""
 
 import os
+import sysconfig
 
 from setuptools import Extension, setup
 
@@ -13,7 +14,8 @@ LINES = Extension(
     optional=True,
 )
 
-if os.environ.get("GPUDOCTOR_PURE"):
+# A Python without the global lock has no limited API, and its wheels no place for one.
+if os.environ.get("GPUDOCTOR_PURE") or sysconfig.get_config_var("Py_GIL_DISABLED"):
     setup()
 else:
     setup(ext_modules=[LINES], options={"bdist_wheel": {"py_limited_api": "cp310"}})
