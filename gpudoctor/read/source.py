@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from gpudoctor.facts.base import Loss
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 CHUNK = 1 << 18  # bytes read at a time: what is made of them stays in a processor's cache
 MAX_FILES = 2000  # in one folder or archive
 MAX_DEPTH = 6
-MAX_MEMBER = 256 << 20  # bytes of one archive member
+MAX_MEMBER = 32 << 20  # bytes of one member of a tar that is held; a larger one is unpacked as it is read
+MAX_ZIPPED = 1 << 20  # the same of a zip, in which a member is found without unpacking those before it
 MAX_ARCHIVE = 1 << 30  # bytes unpacked in all: a small archive may hold a great many zeros
 MAX_ENTRIES = 10 * MAX_FILES  # of one archive, whatever they are
 MAX_RATIO = 300  # unpacked bytes per packed one, beyond RATIO_FROM: logs reach a tenth of it
@@ -48,6 +51,8 @@ class Folder(KeyedRecord):
 
 
 Source = Document | Folder | Loss
+# Of an archive's member: what is in it, or for a long one how to read it.
+Content = bytes | Callable[[], Iterator[bytes]]
 
 
 def open_path(path: str) -> Iterator[Source]:
@@ -83,7 +88,7 @@ def open_path(path: str) -> Iterator[Source]:
     elif head[:4] == b"PK\x03\x04":
         from gpudoctor.read.zipped import members
 
-        yield from _members(path, *members(path, MAX_FILES, MAX_ENTRIES, MAX_MEMBER, min(MAX_ARCHIVE, max(RATIO_FROM, MAX_RATIO * status.st_size))))
+        yield from _members(path, *members(path, MAX_FILES, MAX_ENTRIES, MAX_ZIPPED, MAX_ARCHIVE, max(RATIO_FROM, MAX_RATIO * status.st_size)))
     elif head[:4] == b"\x28\xb5\x2f\xfd":
         from gpudoctor.read import zstd
 
@@ -197,14 +202,14 @@ def _archive(path: str) -> Iterator[Source]:
     import tarfile
     import zlib
 
-    held: dict[str, bytes] = {}
-    total = entries = 0
+    held: dict[str, Content] = {}
+    total = in_memory = entries = 0
     try:
         packed = max(1, os.path.getsize(path))
         with tarfile.open(path, "r|*") as tar:
             for member in tar:
                 entries += 1
-                if len(held) >= MAX_FILES or entries > MAX_ENTRIES or total >= MAX_ARCHIVE:
+                if len(held) >= MAX_FILES or entries > MAX_ENTRIES or in_memory >= MAX_ARCHIVE:
                     yield Loss(path, f"larger than the limits ({MAX_FILES} files, {MAX_ENTRIES} entries, {MAX_ARCHIVE >> 20} MiB): the rest was left out")
                     break
                 if member.isdir():
@@ -217,40 +222,56 @@ def _archive(path: str) -> Iterator[Source]:
                 if max(RATIO_FROM, MAX_RATIO * packed) < total + member.size:
                     yield Loss(path, f"unpacks to more than {MAX_RATIO} times its size, as no output does: the rest was left out")
                     break
-                content = tar.extractfile(member)
-                if content is not None:
-                    held[name] = content.read(min(MAX_MEMBER, MAX_ARCHIVE - total))
-                    # What is passed over is unpacked all the same, so it counts.
-                    total += member.size
-                    if len(held[name]) < member.size:
-                        yield Loss(f"{path}: {_shown(member.name)}", f"of {member.size >> 20} MiB only the first {len(held[name]) >> 20} were read")
+                total += member.size
+                content = tar.extractfile(member) if member.size <= MAX_MEMBER else None
+                held[name] = content.read() if content is not None else partial(_streamed, path, entries)
+                in_memory += member.size if content is not None else 0
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         yield Loss(path, f"the archive is damaged ({type(error).__name__}): what came before was read")
     yield from _members(path, held, [])
 
 
-def _members(path: str, held: dict[str, bytes], lost: Iterable[Loss]) -> Iterator[Source]:
+def _streamed(path: str, entry: int) -> Iterator[bytes]:
+    """One member of a tar, by its place in it."""
+    import tarfile
+    import zlib
+
+    try:
+        with tarfile.open(path, "r|*") as tar:
+            content = tar.extractfile(next(islice(tar, entry - 1, None)))
+            if content is not None:
+                yield from _chunks(content)
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise OSError(f"the archive is damaged ({type(error).__name__})") from error
+
+
+def _members(path: str, held: Mapping[str, Content], lost: Iterable[Loss]) -> Iterator[Source]:
     """What an archive holds: snapshots, and every file beside them."""
     yield from lost
+    held = dict(held)
     manifests = sorted((n for n in held if os.path.basename(n) == MANIFEST), key=lambda n: n.count("/"))
     for manifest in manifests:
         base = os.path.dirname(manifest)
         inside = {n[len(base) + 1 if base else 0 :]: held.pop(n) for n in list(held) if not base or n.startswith(base + "/")}
         if not inside:
             continue
-        yield Folder(name=os.path.join(path, _shown(base)) if base else path, names=tuple(sorted(inside)), read=inside.get)
+        yield Folder(name=os.path.join(path, _shown(base)) if base else path, names=tuple(sorted(inside)), read=partial(_of_folder, inside))
     room = [MAX_UNPACKED]  # for what is packed once more, of all members
     for name in sorted(held):
-        if held[name][:2] != b"\x1f\x8b":
-            yield Document(name=f"{path}/{_shown(name)}", chunks=_constant(held[name]), again=True)
+        content = held[name]
+        if not isinstance(content, bytes):
+            yield Document(name=f"{path}/{_shown(name)}", chunks=partial(_unpacked, content), again=True)
             continue
-        member = _Packed(held[name], room)
+        if content[:2] != b"\x1f\x8b":
+            yield Document(name=f"{path}/{_shown(name)}", chunks=_constant(content), again=True)
+            continue
+        member = _Packed(content, room)
         yield Document(name=f"{path}/{_shown(name)}", chunks=member.chunks, again=True)
         if member.ended_early:  # it was read by now
             yield Loss(f"{path}/{_shown(name)}", f"unpacks to more than the limits: only the first {member.read >> 20} MiB were read")
 
 
-def _refused(member: TarInfo, name: str, held: Mapping[str, bytes]) -> str | None:
+def _refused(member: TarInfo, name: str, held: Mapping[str, Content]) -> str | None:
     """Why a member is left alone. A link, a device or a way out of the archive is no output."""
     if not member.isfile() or name.startswith(("/", "..")):
         return "not a plain file inside the archive: left alone"
@@ -262,6 +283,23 @@ def _refused(member: TarInfo, name: str, held: Mapping[str, bytes]) -> str | Non
 def _shown(name: str) -> str:
     """A member's name for a reader: bytes that are no UTF-8 and escapes may stand in it."""
     return clean(name.encode("utf-8", "replace").decode())
+
+
+def _of_folder(inside: Mapping[str, Content], name: str) -> bytes | None:
+    content = inside.get(name)
+    if content is None or isinstance(content, bytes):
+        return content
+    try:
+        return b"".join(islice(content(), MAX_MEMBER // CHUNK))
+    except OSError:
+        return None
+
+
+def _unpacked(stream: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
+    """A long member, which may be packed itself."""
+    from gpudoctor.read import pipe
+
+    return pipe.unpacked(stream(), MAX_UNPACKED)
 
 
 def _constant(content: bytes) -> Callable[[], Iterator[bytes]]:

@@ -123,10 +123,40 @@ def test_ten_thousand_links_are_no_work(tmp_path, monkeypatch):
     assert said.count("left alone") == 50 and "the rest was left out" in said
 
 
-def test_a_member_that_is_too_long_is_read_to_the_limit_and_that_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "MAX_MEMBER", 1 << 20)
-    path = packed(tmp_path / "a.tar.gz", member("t.txt", TOPO + os.urandom(3 << 20)))
-    assert "only the first 1 were read" in seen(path)[1]
+NOISE = os.urandom(1 << 20).replace(b"\n", b" ") + b"\n"
+
+
+@pytest.mark.parametrize("form", ["tar.gz", "zip", "gz in zip"])
+def test_a_long_member_is_read_to_its_end_and_not_held(tmp_path, monkeypatch, form):
+    """What matters of a job's log stands at its end."""
+    monkeypatch.setattr(source, "MAX_MEMBER", 1 << 18)
+    monkeypatch.setattr(source, "MAX_ZIPPED", 1 << 18)
+    content = NOISE + TOPO
+    if form == "tar.gz":
+        path = packed(tmp_path / "a.tar.gz", member("first.txt", b"nothing\n"), member("t.txt", content))
+    else:
+        path = zipped(tmp_path / "a.zip", ("first.txt", b"nothing\n"), ("t.txt", gzip.compress(content) if form == "gz in zip" else content))
+    names, said = seen(path)
+    assert names == [f"{path}/first.txt", f"{path}/t.txt"] and said == ""
+    long = next(s for s in open_path(path) if isinstance(s, Document) and s.name.endswith("t.txt") and "first" not in s.name)
+    assert b"".join(long.chunks()) == content == b"".join(long.chunks())
+    (told,) = take((), open_path(path)).stores
+    assert [(p.a, p.b, p.path) for p in told.get(Pairs)] == [(0, 1, "SYS")]
+
+
+@pytest.mark.parametrize("form", ["tar.gz", "zip"])
+def test_a_long_member_that_is_damaged_is_said(tmp_path, monkeypatch, form):
+    monkeypatch.setattr(source, "MAX_MEMBER", 1 << 18)
+    monkeypatch.setattr(source, "MAX_ZIPPED", 1 << 18)
+    content = TOPO + NOISE
+    path = packed(tmp_path / "a.tar.gz", member("t.txt", content)) if form == "tar.gz" else zipped(tmp_path / "a.zip", ("t.txt", content))
+    raw = bytearray((tmp_path / os.path.basename(path)).read_bytes())
+    if form == "zip":
+        raw[len(raw) // 2 : len(raw) // 2 + 64] = bytes(64)
+    else:  # of which no sum is asked before its end
+        del raw[len(raw) // 2 :]
+    (tmp_path / os.path.basename(path)).write_bytes(raw)
+    assert any("could not be read to its end" in m.reason or "damaged" in m.reason for m in take((), open_path(path)).missing)
 
 
 @pytest.mark.parametrize("cut", [0.3, 0.6, 0.95])
@@ -175,9 +205,9 @@ def test_what_a_zip_may_not_hold(tmp_path, monkeypatch):
     path = zipped(tmp_path / "bad.zip", ("../out.txt", TOPO), ("/abs.txt", TOPO), (link, b"/etc/passwd"), ("good.txt", TOPO))
     names, lost = seen(path)
     assert names == [f"{path}/good.txt"] and lost.count("left alone") == 3
-    monkeypatch.setattr(source, "MAX_ARCHIVE", 1 << 20)
-    names, lost = seen(zipped(tmp_path / "bomb.zip", ("zeros.txt", bytes(8 << 20)), ("more.txt", TOPO)))
-    assert len(names) == 1 and "only the first 1 MiB" in lost and "the rest was left out" in lost
+    monkeypatch.setattr(source, "RATIO_FROM", 1 << 20)
+    names, lost = seen(zipped(tmp_path / "bomb.zip", ("good.txt", TOPO), ("zeros.txt", bytes(8 << 20)), ("more.txt", TOPO)))
+    assert len(names) == 1 and "the rest was left out" in lost
 
 
 def test_a_zip_that_is_cut_anywhere_breaks_nothing(tmp_path):
