@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from gpudoctor import cpulist
-from gpudoctor.facts.hang import TERMINATE, LogEnds, Watchdog
+from gpudoctor.facts.hang import TERMINATE, LogEnd, LogEnds, Watchdog
 from gpudoctor.facts.kernel import MemoryKills
 from gpudoctor.facts.launch import Launches, StartFailure, StartFailures
 from gpudoctor.facts.nccl import Nccl, NcclComm, NcclRank
@@ -78,6 +79,15 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
                 needed=True,
             )
             return
+        crash = next((told for end in (store.get(LogEnds) or LogEnds()).ends for told in _crashed(end)), None) if comms else None
+        if crash is not None:
+            yield Missing(
+                "why the job ended",
+                f"the log ends with {crash}: what NCCL says before is in order, and nothing says what crashed: a core dump (coredumpctl info), "
+                "or the same run with PYTHONFAULTHANDLER=1 and NCCL_DEBUG=INFO would tell",
+                needed=True,
+            )
+            return
         watchdog = store.get(Watchdog) if not any(_came_about(comm) for comm in comms) else None
         # SIGTERM is how a launcher stops the others.
         ended = [d for d in watchdog.deaths if d.exitcode not in (0, -TERMINATE) and not d.after] if watchdog is not None else []
@@ -95,6 +105,22 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
 
 def _made(rank: NcclRank) -> bool:
     return rank.completed or bool(rank.transports)
+
+
+# As the shell, the C++ runtime and Slurm say it at the end of a log; a program speaks of such things in other words.
+_CRASH = re.compile(
+    r"(?:^|[\]:>|] )(?:Segmentation fault|Bus error|Illegal instruction|Aborted|Killed)(?: +\(core dumped\))?\s*$"
+    r"|: line \d+: +\d+ (?:Segmentation fault|Bus error|Illegal instruction|Aborted|Killed)\b"
+    r"|(?:^|[\]:>|] )terminate called (?:after throwing an instance of|without an active exception)"
+    r"|slurmstepd: error: .{0,80}oom[-_]kill event|(?:slurmstepd|srun): error: .{0,120} DUE TO NODE FAILURE"
+)
+_LAST = 5  # lines in which it stands: a shell says it after all else
+
+
+def _crashed(end: LogEnd) -> Iterator[str]:
+    for number, line in end.lines[-_LAST:]:
+        if _CRASH.search(line) is not None:
+            yield f"`{line.strip()[:160]}` ({end.source}, line {number})"
 
 
 def _came_about(comm: NcclComm) -> bool:

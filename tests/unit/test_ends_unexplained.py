@@ -107,3 +107,33 @@ def test_a_start_that_failed_for_a_reason_that_was_cut_off(before: str, words: s
 )
 def test_a_start_that_is_explained_or_came_about(text: str) -> None:
     assert not any(m.fact == "why NCCL's start failed" for m in report(text).missing)
+
+
+CRASHES = [
+    "Segmentation fault (core dumped)",
+    "[rank0]: Bus error",
+    "run.sh: line 3:  4321 Killed                  python train.py",
+    "terminate called after throwing an instance of 'std::bad_alloc'",
+    "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0. Some of your processes may have been killed by the cgroup out-of-memory handler.",
+    "slurmstepd: error: *** JOB 7 ON node07 CANCELLED AT 2026-03-01T12:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***",
+]
+FINE = [
+    "Killed 3 stale workers",
+    "wandb: run finished",
+    "INFO: no segmentation fault in 100 runs",
+    "slurmstepd: error: *** JOB 7 ON node07 CANCELLED AT 2026-03-01T12:00:00 DUE TO TIME LIMIT ***",
+    "Segmentation fault (core dumped)\n" + "step 1 done\n" * 9,  # long before the end
+]
+
+
+@pytest.mark.parametrize("last", CRASHES)
+def test_a_log_in_order_that_ends_in_a_crash_is_no_pass(last: str) -> None:
+    told = report(log({"node07": P2P}) + last + "\n")
+    (missing,) = [m for m in told.missing if m.fact == "why the job ended"]
+    assert told.exit_code == 3 and missing.needed and last[:40] in missing.reason and "line" in missing.reason
+
+
+@pytest.mark.parametrize("last", FINE)
+def test_a_log_in_order_that_ends_otherwise(last: str) -> None:
+    told = report(log({"node07": P2P}) + last + "\n")
+    assert told.exit_code == 0 and not any(m.fact == "why the job ended" for m in told.missing)
