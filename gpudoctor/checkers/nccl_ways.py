@@ -104,18 +104,27 @@ def _switched_off(ranks: Ranks, nccl: Nccl, facts: FactView) -> Iterator[Finding
     evidence = [nccl.settings.get((name, value)) or comm.at("env")]
     # That a switched fabric is up tells of NVLink without showing a link.
     sure = word == "LOC" and (severity != ERROR or bool(cut))
-    which = ""
+    which, goes, cost = "", "through host memory", _COST_SHM
     if cut:
         via = next(v for a, b, names in local if (a, b) == cut[0] for v in names)
         which = f" for the rank pairs {named(cut)}" if len(cut) > 1 else f" between ranks {cut[0][0]} and {cut[0][1]}"
         evidence.append(seen_as(nccl, comm, via))
+        if via.startswith("NET/"):  # shared memory is not used either
+            goes, cost = f"over {via}", COST_TCP if via.startswith("NET/Socket") else ""
+    # 2.18.3 and 2.21.5 show NCCL_P2P_DISABLE=1 as the level that it means; 2.24.3 and later do not (measured, two H200).
+    hidden = name == "NCCL_P2P_LEVEL" and word == "LOC" and (comm.version is None or [int(n) for n in comm.version.split(".")[:2]] < [2, 24])
+    both = "NCCL_P2P_(LEVEL|DISABLE)" if hidden else name
     yield Finding(
         P2P_DISABLED_ENV.slug, severity, "host",
-        f"{name}={value} switches peer to peer off{which}: NCCL goes through host memory. {why}",
-        tuple(evidence), CERTAIN if sure else LIKELY, _COST_SHM if severity == ERROR else None,
+        f"{name}={value} switches peer to peer off{which}: NCCL goes {goes}. {why}",
+        tuple(evidence), CERTAIN if sure else LIKELY, (cost or None) if severity == ERROR else None,
         (
-            Step("Find where it is set: NCCL prints `set by environment` for its config files too", f"env | grep {name}; grep -n {name} /etc/nccl.conf ~/.nccl.conf"),
-            Step("Remove it and start again", f"unset {name}", "reversible", "NCCL_DEBUG=INFO shows `via P2P`"),
+            Step(
+                "Find where it is set: NCCL prints `set by environment` for its config files too"
+                + (", and before 2.24 NCCL_P2P_DISABLE=1 under this name" if hidden else ""),
+                f"env | grep -E '{both}'; grep -nE '{both}' /etc/nccl.conf ~/.nccl.conf" if hidden else f"env | grep {name}; grep -n {name} /etc/nccl.conf ~/.nccl.conf",
+            ),
+            Step("Remove it and start again", f"unset {name} NCCL_P2P_DISABLE" if hidden else f"unset {name}", "reversible", "NCCL_DEBUG=INFO shows `via P2P`"),
         ) if severity != NOTE else (),
     )  # fmt: skip
 
