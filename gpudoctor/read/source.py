@@ -86,9 +86,10 @@ def open_path(path: str) -> Iterator[Source]:
     elif head[257:262] == b"ustar":
         yield from _archive(path)
     elif head[:4] == b"PK\x03\x04":
+        from gpudoctor.read.members import sources
         from gpudoctor.read.zipped import members
 
-        yield from _members(path, *members(path, MAX_FILES, MAX_ENTRIES, MAX_ZIPPED, MAX_ARCHIVE, max(RATIO_FROM, MAX_RATIO * status.st_size)))
+        yield from sources(path, *members(path, MAX_FILES, MAX_ENTRIES, MAX_ZIPPED, MAX_ARCHIVE, max(RATIO_FROM, MAX_RATIO * status.st_size)))
     elif head[:4] == b"\x28\xb5\x2f\xfd":
         from gpudoctor.read import zstd
 
@@ -217,7 +218,7 @@ def _archive(path: str) -> Iterator[Source]:
                 name = os.path.normpath(member.name)
                 refused = _refused(member, name, held)
                 if refused:
-                    yield Loss(f"{path}: {_shown(member.name)}", refused)
+                    yield Loss(f"{path}: {shown(member.name)}", refused)
                     continue
                 if max(RATIO_FROM, MAX_RATIO * packed) < total + member.size:
                     yield Loss(path, f"unpacks to more than {MAX_RATIO} times its size, as no output does: the rest was left out")
@@ -228,7 +229,9 @@ def _archive(path: str) -> Iterator[Source]:
                 in_memory += member.size if content is not None else 0
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         yield Loss(path, f"the archive is damaged ({type(error).__name__}): what came before was read")
-    yield from _members(path, held, [])
+    from gpudoctor.read.members import sources
+
+    yield from sources(path, held, [])
 
 
 def _streamed(path: str, entry: int) -> Iterator[bytes]:
@@ -245,32 +248,6 @@ def _streamed(path: str, entry: int) -> Iterator[bytes]:
         raise OSError(f"the archive is damaged ({type(error).__name__})") from error
 
 
-def _members(path: str, held: Mapping[str, Content], lost: Iterable[Loss]) -> Iterator[Source]:
-    """What an archive holds: snapshots, and every file beside them."""
-    yield from lost
-    held = dict(held)
-    manifests = sorted((n for n in held if os.path.basename(n) == MANIFEST), key=lambda n: n.count("/"))
-    for manifest in manifests:
-        base = os.path.dirname(manifest)
-        inside = {n[len(base) + 1 if base else 0 :]: held.pop(n) for n in list(held) if not base or n.startswith(base + "/")}
-        if not inside:
-            continue
-        yield Folder(name=os.path.join(path, _shown(base)) if base else path, names=tuple(sorted(inside)), read=partial(_of_folder, inside))
-    room = [MAX_UNPACKED]  # for what is packed once more, of all members
-    for name in sorted(held):
-        content = held[name]
-        if not isinstance(content, bytes):
-            yield Document(name=f"{path}/{_shown(name)}", chunks=partial(_unpacked, content), again=True)
-            continue
-        if content[:2] != b"\x1f\x8b":
-            yield Document(name=f"{path}/{_shown(name)}", chunks=_constant(content), again=True)
-            continue
-        member = _Packed(content, room)
-        yield Document(name=f"{path}/{_shown(name)}", chunks=member.chunks, again=True)
-        if member.ended_early:  # it was read by now
-            yield Loss(f"{path}/{_shown(name)}", f"unpacks to more than the limits: only the first {member.read >> 20} MiB were read")
-
-
 def _refused(member: TarInfo, name: str, held: Mapping[str, Content]) -> str | None:
     """Why a member is left alone. A link, a device or a way out of the archive is no output."""
     if not member.isfile() or name.startswith(("/", "..")):
@@ -280,61 +257,9 @@ def _refused(member: TarInfo, name: str, held: Mapping[str, Content]) -> str | N
     return "a second file of this name: the first was read" if name in held else None
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
     """A member's name for a reader: bytes that are no UTF-8 and escapes may stand in it."""
     return clean(name.encode("utf-8", "replace").decode())
-
-
-def _of_folder(inside: Mapping[str, Content], name: str) -> bytes | None:
-    content = inside.get(name)
-    if content is None or isinstance(content, bytes):
-        return content
-    try:
-        return b"".join(islice(content(), MAX_MEMBER // CHUNK))
-    except OSError:
-        return None
-
-
-def _unpacked(stream: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
-    """A long member, which may be packed itself."""
-    from gpudoctor.read import pipe
-
-    return pipe.unpacked(stream(), MAX_UNPACKED)
-
-
-def _constant(content: bytes) -> Callable[[], Iterator[bytes]]:
-    def chunks() -> Iterator[bytes]:
-        for start in range(0, len(content), CHUNK):
-            yield content[start : start + CHUNK]
-
-    return chunks
-
-
-class _Packed:
-    """A packed member, unpacked each time it is asked for. Thousands that unpack to a gigabyte each fit into a few kilobytes.
-
-    room: what is left for all of them, in one place; what is read once more takes nothing of it.
-    """
-
-    def __init__(self, content: bytes, room: list[int]) -> None:
-        self._chunks = _constant(content)
-        self._most = min(MAX_ARCHIVE, max(RATIO_FROM, MAX_RATIO * len(content)))
-        self._room = room
-        self.read = 0
-        self.ended_early = False
-
-    def chunks(self) -> Iterator[bytes]:
-        from gpudoctor.read import pipe
-
-        passed = 0
-        for chunk in pipe.unpacked(self._chunks(), self._most + CHUNK):
-            if passed + len(chunk) > min(self._most, self.read + self._room[0]):
-                self.ended_early = True
-                return
-            passed += len(chunk)
-            self._room[0] -= max(0, passed - self.read)
-            self.read = max(self.read, passed)
-            yield chunk
 
 
 def open_all(paths: Iterable[str]) -> Iterator[Source]:
