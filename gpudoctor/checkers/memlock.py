@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
+from gpudoctor.facts.nccl import NcclMessage
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Limits, Modules, Platform
 from gpudoctor.facts.topology import Nics
 from gpudoctor.model import WARNING, CannotTell, Cause, Evidence, Finding, Step, Threshold
+from gpudoctor.nccl_messages import family
 
 MEMLOCK = Cause(
     "GD604",
@@ -80,6 +82,17 @@ class Memlock(BaseChecker):
             cost="the job fails with `Cannot allocate memory`, or only when it grows",
             remediation=_steps(container),
         )
+
+
+def by_words(messages: Iterable[NcclMessage]) -> Iterator[Finding]:
+    """A limit that a library names where a call met it: nothing says that the run ended over it."""
+    told = [m for m in messages if m.family == "memlock-told"]
+    known = family("memlock-told")
+    if told and known is not None:
+        yield Finding(
+            MEMLOCK.slug, WARNING, "host", f"Only {told[0].fields['kib']} KiB of memory may be locked. {known.meaning}",
+            tuple(m.at("text") for m in told[:3]), cost="NCCL over RDMA fails with `Cannot allocate memory`", remediation=_steps(None),
+        )  # fmt: skip
 
 
 def _rdma(nics: Nics | None, modules: Modules | None) -> tuple[str, tuple[Evidence, ...]] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from gpudoctor.checkers.nccl_causes import GDR_OFF, SOCKET_FALLBACK, SPLIT_HOST
@@ -10,6 +11,9 @@ from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.nccl import Nccl, NcclComm, kind_of
 from gpudoctor.facts.store import FactView
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, Evidence, Finding, Step
+
+# The kernel's own name of an interface over InfiniBand, and those that systemd gives by slot, bus or address.
+_IPOIB = re.compile(r"ib(?:\d|[ops]\d|x[0-9a-f]{6})")
 
 COST_TCP = "3 GB/s all-reduce instead of 28 over shared memory and 328 over NVLink, measured on two H200"
 
@@ -43,7 +47,7 @@ def sockets(ranks: Ranks, nccl: Nccl) -> Iterator[Finding]:
         return
     nics = next((p.nics for p in comm.procs if p.nics), ())
     names = [w.split(":")[0] for p in comm.procs for w in (p.address or "", *p.interfaces)]
-    ipoib = next((n for n in names if n.startswith("ib") and n[2:3].isdigit()), None)
+    ipoib = next((n for n in names if _IPOIB.match(n)), None)
     closed = [m for m in comm.messages if m.family == "ib-open"]
     if not nics and ipoib is None and not closed:
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from gpudoctor.checkers.ecc_remap import ECC_REMAP
 from gpudoctor.checkers.fabric import FABRIC
-from gpudoctor.checkers.memlock import MEMLOCK
+from gpudoctor.checkers.memlock import MEMLOCK, by_words
 from gpudoctor.checkers.nccl_causes import CUDA_ERROR, DUPLICATE_GPU, NETWORK_ERROR, NO_INTERFACE, PEER_DIED
 from gpudoctor.checkers.nccl_dead import Witnesses, of_rank
 from gpudoctor.checkers.nccl_view import sentence, who
@@ -45,6 +45,8 @@ _LESS_SURE = {
     "tf-collective": POSSIBLE,
     "mpi-abort": LIKELY,
     "shm-cuda": LIKELY,
+    "memlock-silent": LIKELY,
+    "ib-flushed": LIKELY,
     "truncated": LIKELY,
     "may-hang": POSSIBLE,
 }
@@ -98,6 +100,7 @@ def judged(facts: FactView) -> Iterator[Finding]:
         if first is not None and first.family in _SEEN_OUTSIDE and watchdog is not None and (watchdog.works or watchdog.accused):
             continue
         if first is None:
+            yield from by_words(m for c in job for m in c.messages)
             yield from _never_met(job)
             yield from _same_gpu(job)
             continue

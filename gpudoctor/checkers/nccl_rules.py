@@ -277,7 +277,7 @@ def ineffective(settings: Settings, around: Around) -> Iterator[Advice]:
         if not name.startswith("NCCL_") or name == "NCCL_TIMEOUT" or name in _OF_TORCH or name.startswith(_PLUGINS):
             continue
         known = known or names()
-        if name not in known:
+        if name not in known and " set by environment to " not in str(setting.at("value").value):  # what echoes it reads it
             from difflib import get_close_matches
 
             near = get_close_matches(name, known, n=1, cutoff=0.88)

@@ -37,7 +37,7 @@ _PATHS = ("no-nvlink-path", "path-phb", "path-node", "path-sys")
 # A failure that has a name of its own explains the run that it ended.
 _ENDS_A_RUN = (
     "driver-unavailable", "version-mismatch", "fabric", "shm", "memlock", "no-interface", "duplicate-gpu", "rank-mismatch",
-    "p2p-unsupported", "split-host", "network-error", "peer-died", "collective-timeout", "cuda-error", "gpu-missing", "xid", "ecc-remap",
+    "p2p-unsupported", "split-host", "network-error", "peer-died", "collective-timeout", "cuda-error", "gpu-missing", "xid", "ecc-remap", "nccl-env",
 )  # fmt: skip
 # Settings and states of the whole host that keep traffic off the fast path.
 _SLOWS_ALL = (

@@ -34,12 +34,17 @@ _SOURCE = re.compile(rb"(?: ?([\w./+-]{1,160}\.(?:cc|h|cu|c|cpp))|(?<=\]) ([A-Za
 _LINKED = re.compile(rb"\[([\w./+-]+:\d+)\]\(https?://[^()\s]*\)")
 _FUNCTION = re.compile(rb"(?:^|\s)()([A-Za-z]\w{0,80}_\w{0,80}):\d{1,9} *$")  # a plug-in's, where the process was left out
 # What NCCL gave back to its caller. Deeper in the stack a result may be one that it goes on without.
-_RESULT = re.compile(rb"(?:(?:misc/)?(?:group|enqueue)\.cc:\d+ -> [1-6](?: \[Async thread\])?|init\.cc:\d+ -> [1-6] \[Async thread\]|proxy\.cc:\d+ -> [1-6] \[\w+ [Tt]hread\])[ \r]*\n")
+# From 2.30 on the function stands between place and result; other builds than NCCL's own print more of the path.
+_PATH, _GAVE = rb"/?(?:[\w.+-]{1,80}/){0,20}", rb"\.cc:\d+ (?:\(\w{1,80}\) )?-> [1-6]"
+_RESULT = re.compile(
+    _PATH + rb"(?:(?:group|enqueue)" + _GAVE + rb"(?: \[Async thread\])?|init" + _GAVE + rb" \[Async thread\]|proxy" + _GAVE + rb" \[\w+ [Tt]hread\])[ \r]*\n"
+)
 # A writer's prefix at the end of what stands before its message; the same where it runs into another's.
 _WRITER = re.compile(rb"[A-Za-z_][\w.-]{0,128}:\d{1,9}(?::\d{1,9})? \[-?\d{1,9}\] *$")
 _NEXT = re.compile(rb"[A-Za-z_][\w.-]{0,128}:\d{1,9}(?::\d{1,9})? \[-?\d{1,9}\][^\n]*$")
 # The same of a call that makes a communicator and waits for it: the caller got it, unless one was made after all.
-_START_RESULT = re.compile(rb"(init\.cc:\d+ -> [1-6])[ \r]*\n")
+_START_RESULT = re.compile(_PATH + rb"(init" + _GAVE + rb")[ \r]*\n")
+_SOURCES = b"src/"  # where a path begins with something else
 _RING = re.compile(rb"Channel 00/(\d+) : +\d+[ \d.]*\r?\n")
 # Where the next line began in a paste that lost its line ends. One blank of several: a run of them would be tried from each.
 _JOINT = re.compile(rb"(?: |\\n)(?=[A-Za-z0-9][\w.-]*:\d+:\d+ \[-?\d+\] (?:[\w/+.-]+:\d+ )?NCCL (?:INFO|WARN) |NCCL version \d)")
@@ -168,7 +173,7 @@ class NcclLog:
             self.complaints.hear("INFO", proc, dev, None, message, where)
         elif b"Cuda failure" in message or b"not visible, assuming" in message:
             self.complaints.hear("INFO", proc, dev, None, message, where)
-        elif key in RESULT_TELLS:
+        elif key in RESULT_TELLS or _SOURCES in message:
             start = _START_RESULT.match(message)
             if start is not None:
                 proc.failed_start = (start[1].decode(), where())

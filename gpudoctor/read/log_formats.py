@@ -113,7 +113,7 @@ LOGS: tuple[Format, ...] = (
             ": cudaError", "by an unexpected system error", "Worker exit type: SYSTEM_ERROR",
             " in coordination service", " heartbeat timeout", "Barrier timed out. ", "Collective ops is aborted by", "MPI_ABORT was invoked on rank",
             " bytes instead of ", "Unable to load NCCL", "libnccl.so", "Socket recv failed while polling",
-            "Last error:", "Bootstrap Root : ", "Socket creation failed", "socketFinalizeAccept: wrong ",
+            "Last error:", "Bootstrap Root : ", "Socket creation failed", "socketFinalizeAccept: wrong ", "max locked memory (ulimit -l)",
         ),
         r"no socket interface found|Duplicate GPU detected|using the same GPU|invalid device ordinal|failed to extend /dev/shm|shared memory segment"
         r"|NVLink SHARP|Fabric Manager or NVSwitches|peer access is not supported|Mismatched NCCL version|Got completion |ncclUnhandledCudaError"
@@ -128,7 +128,7 @@ LOGS: tuple[Format, ...] = (
         r"|ncclInternalError|No CUDA GPUs are available|no kernel image is available|ncclInvalidUsage|unhandled system error|NCCL error(?: in|: )"
         r"|NCCL operation \w+.{0,200}failed|essage truncated ?: receiv|collective mismatch error|may be caused by a collective mismatch|Mismatched collective detected"
         r"|receiv(?:ed|ing) \d+ bytes instead of \d|Unable to load NCCL library|libnccl\.so[.\d]*: cannot open|Socket recv failed while polling"
-        r"|(?:^|[\s:])Last error:[\s`|]*$|Bootstrap Root : (?:mismatch in|rank \d+ of)|Socket creation failed : |socketFinalizeAccept: wrong ",
+        r"|(?:^|[\s:])Last error:[\s`|]*$|Bootstrap Root : (?:mismatch in|rank \d+ of)|Socket creation failed : |socketFinalizeAccept: wrong |UCX  ERROR .{0,80}max locked memory \(ulimit -l\)",
     ),
     # A command that starts the run below it, and may give it settings; what merely speaks of a setting is left to the parser
     # to pass over.
