@@ -178,7 +178,7 @@ def _of_dump(rank: int, status: GroupStatus, calls: list[Call]) -> View:
 
 
 def _called(call: Call) -> Signature:
-    sizes = " > ".join(s for s in (call.sizes_in, call.sizes_out) if s) or None
+    sizes = " to ".join(dict.fromkeys(s for s in (call.sizes_in, call.sizes_out) if s)) or None
     return Signature(call.op, f"{sizes} {call.dtypes or ''}".strip() if sizes and _even(call.op) else None, "dump")
 
 

@@ -114,7 +114,7 @@ def _call(section: Section, place: int, said: Any) -> Call | None:
     group = _group_of(said)
     if seq is None or group is None:
         return None
-    state = _text(said.get("state"))
+    state = _state(said)
     op = _text(said.get("profiling_name"))
     number = _whole(said.get("record_id"))
     return Call(
@@ -124,15 +124,23 @@ def _call(section: Section, place: int, said: Any) -> Call | None:
         sizes_in=_sizes(said.get("input_sizes")),
         sizes_out=_sizes(said.get("output_sizes")),
         dtypes=_words(said.get("input_dtypes")),
-        state=state if state in _STATES else None,
+        state=state,
         timeout_ms=_whole(said.get("timeout_ms")),
         frames=_frames(said.get("frames")),
         origin={"*": section.spot(f"entry {place if number is None else number}", _shown(said, seq))},
     )
 
 
+def _state(said: dict[str, Any]) -> str | None:
+    """Of Gloo's calls torch measures neither start nor end: they stay scheduled, and are retired when they are done."""
+    if said.get("retired") is True and (_text(said.get("profiling_name")) or "").startswith("gloo:"):
+        return "completed"
+    state = _text(said.get("state"))
+    return state if state in _STATES else None
+
+
 def _shown(said: dict[str, Any], seq: int) -> str:
-    words = [_text(said.get("profiling_name")) or "a call", f"collective_seq_id {seq}", _text(said.get("state"))]
+    words = [_text(said.get("profiling_name")) or "a call", f"collective_seq_id {seq}", _state(said) or _text(said.get("state"))]
     frame = next((f for f in _frames(said.get("frames")) if not _library(f)), None)
     return ", ".join([*(w for w in words if w), *([f"called by {frame}"] if frame else [])])
 
@@ -154,16 +162,36 @@ def _groups(said: dict[str, Any]) -> dict[str, GroupStatus]:
     config = said.get("pg_config")
     status = status if isinstance(status, dict) else {}
     config = config if isinstance(config, dict) else {}
+    names = _names(said)
+    only = next(iter(status)) if len(status) == 1 else None
+    if only is not None and config.keys() == {""}:
+        config = {only: config[""]}  # as torch writes the one group of Gloo's
     out = {}
     for key in list(dict.fromkeys((*config, *status)))[:4096]:
         about, counts = config.get(key), status.get(key)
         about = about if isinstance(about, dict) else {}
         counts = counts if isinstance(counts, dict) else {}
-        out[_text(about.get("name")) or str(key)[:120]] = GroupStatus(
-            _text(about.get("desc")),
+        if key == "" and not counts:
+            continue  # several groups of Gloo's under one empty name
+        name = _text(about.get("name")) or str(key)[:120]
+        out[name] = GroupStatus(
+            _text(about.get("desc")) or names.get(name),
             _ranks(about.get("ranks")),
             *(_count(counts.get(f"last_{word}_collective")) for word in ("enqueued", "started", "completed")),
         )
+    return out
+
+
+def _names(said: dict[str, Any]) -> dict[str, str]:
+    """What the calls say of their groups: `["0", "default_pg"]`."""
+    out: dict[str, str] = {}
+    entries = said.get("entries")
+    for entry in entries[-MAX_CALLS:] if isinstance(entries, list) else ():
+        named = entry.get("process_group") if isinstance(entry, dict) else None
+        if isinstance(named, (list, tuple)) and len(named) > 1:
+            group, desc = _text(named[0]), _text(named[1])
+            if group is not None and desc is not None:
+                out.setdefault(group, desc)
     return out
 
 
@@ -223,7 +251,9 @@ def _whole(said: Any) -> int | None:
 
 
 def _count(said: Any) -> int | None:
-    """A count of finished or begun calls; -1 is torch's word for none (or for not measured)."""
+    """A count of finished or begun calls, in torch's own JSON a string; -1 is its word for none (or for not measured)."""
+    if isinstance(said, str):
+        return int(said) if said.isdecimal() and said.isascii() and len(said) < 19 else None
     return None if said == -1 else _whole(said)
 
 
