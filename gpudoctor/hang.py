@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from gpudoctor.cpulist import render
-from gpudoctor.facts.hang import FlightRecorder, RankWork, Watchdog
+from gpudoctor.facts.hang import Dump, FlightRecorder, RankWork, Watchdog
 from gpudoctor.facts.nccl import Nccl
+from gpudoctor.hang_dumps import jobs
 from gpudoctor.hang_pairs import unmatched
 from gpudoctor.hang_views import Table, View, add_dumps, tables_of
 from gpudoctor.model import CERTAIN, LIKELY, POSSIBLE
@@ -90,23 +91,33 @@ def hangs(watchdog: Watchdog | None, recorder: FlightRecorder | None, world: int
     """Every hang that the sources show, causes before consequences. world: ranks of the whole job, where known."""
     out: list[Hang] = []
     runs = sorted({w.run for w in watchdog.works}) if watchdog is not None else []
+    recorded = jobs(recorder) if recorder is not None else ()
     for run in runs or [0]:
         tables = tables_of([w for w in watchdog.works if w.run == run] if watchdog is not None else [])
-        if run == 0 and recorder is not None:
-            add_dumps(tables, recorder)
-        heard = {rank for table in tables.values() if table.overall for rank in table.views}
-        for table in tables.values():
-            found = _judge(table, world, heard, watchdog, run)
-            # A later run of the same log counts only where it says something by itself.
-            if found is not None and (run == 0 or found.kind not in (UNKNOWN, SILENT)):
-                out.append(found)
-    return _chained([*out, *(_without_partner(recorder) if recorder is not None else ())])
+        if run == 0 and len(recorded) == 1:
+            add_dumps(tables, recorded[0].dumps)
+        # A later run of the same log counts only where it says something by itself.
+        out += [h for h in _of_tables(tables, world, watchdog, run) if run == 0 or h.kind not in (UNKNOWN, SILENT)]
+    if len(recorded) > 1:
+        for number, job in enumerate(recorded, len(runs)):
+            tables = {}
+            add_dumps(tables, job.dumps)
+            out += _of_tables(tables, None, None, number)
+    for number, job in enumerate(recorded, len(runs) if len(recorded) > 1 else 0):
+        out += _without_partner(job.dumps, number)
+    return _chained(out)
 
 
-def _without_partner(recorder: FlightRecorder) -> list[Hang]:
+def _of_tables(tables: Mapping[str, Table], world: int | None, watchdog: Watchdog | None, run: int) -> list[Hang]:
+    heard = {rank for table in tables.values() if table.overall for rank in table.views}
+    found = (_judge(table, world, heard, watchdog, run) for table in tables.values())
+    return [hang for hang in found if hang is not None]
+
+
+def _without_partner(dumps: Iterable[Dump], run: int) -> list[Hang]:
     """Sends and receives whose other side was not called. Where both sides wait for each other, the way between them is it."""
     out = []
-    for call in unmatched(recorder):
+    for call in unmatched(dumps):
         if call.both and call.rank > call.partner:
             continue  # the same pair, seen from its other end
         out.append(
@@ -125,6 +136,7 @@ def _without_partner(recorder: FlightRecorder) -> list[Hang]:
                 timed_out=False,
                 waited_ms=None,
                 confidence=POSSIBLE if call.both else LIKELY,
+                run=run,
             )
         )
     return out

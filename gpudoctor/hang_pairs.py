@@ -6,9 +6,11 @@ torch names them by the ranks of their group: `send 0->1` on one side, `recv 1<-
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from gpudoctor.facts.hang import Call, Dump, FlightRecorder
+from gpudoctor.facts.hang import Call, Dump
+from gpudoctor.hang_dumps import OPEN
 from gpudoctor.hang_views import View
 
 _NAME = re.compile(r"(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})$")
@@ -26,9 +28,9 @@ class Unmatched(NamedTuple):
     views: dict[int, View]
 
 
-def unmatched(recorder: FlightRecorder) -> list[Unmatched]:
+def unmatched(of_job: Iterable[Dump]) -> list[Unmatched]:
     """The oldest open send or receive of every rank and group, where the partner's dump is there too."""
-    dumps = {d.rank: d for d in recorder.dumps if d.rank is not None}
+    dumps = {d.rank: d for d in of_job if d.rank is not None}
     out: list[Unmatched] = []
     for rank, dump in dumps.items():
         for call in _open(dump):
@@ -53,7 +55,7 @@ def unmatched(recorder: FlightRecorder) -> list[Unmatched]:
 
 
 def _open(dump: Dump) -> list[Call]:
-    return [c for c in dump.calls if c.seq == 0 and c.state in ("scheduled", "started")]
+    return [c for c in dump.calls if c.seq == 0 and c.state in OPEN]
 
 
 def _global(rank: int, members: tuple[int, ...] | None) -> int | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from gpudoctor.facts.hang import Call, FlightRecorder, Frame, GroupStatus, RankWork
+from gpudoctor.facts.hang import Call, Dump, Frame, GroupStatus, RankWork
+from gpudoctor.hang_dumps import OPEN
 from gpudoctor.model import Evidence
 
 # Collectives in which every rank must give the same sizes; elsewhere a root, or uneven parts, may differ.
@@ -136,9 +137,9 @@ def _plain(op: str) -> str:
     return op.lower().replace("_", "")
 
 
-def add_dumps(tables: dict[str, Table], recorder: FlightRecorder) -> None:
+def add_dumps(tables: dict[str, Table], dumps: Iterable[Dump]) -> None:
     """Put in what flight recorders say of the same groups."""
-    for dump in recorder.dumps:
+    for dump in dumps:
         if dump.rank is None:
             continue
         for group in dict.fromkeys((*dump.groups, *(c.group for c in dump.calls))):
@@ -153,7 +154,7 @@ def add_dumps(tables: dict[str, Table], recorder: FlightRecorder) -> None:
 
 def _of_dump(rank: int, status: GroupStatus, calls: list[Call]) -> View:
     ended = status.last_completed if status.last_completed is not None else 0
-    open_ = [c for c in calls if c.state in ("scheduled", "started") and c.seq > ended]
+    open_ = [c for c in calls if c.state in OPEN and c.seq > ended]
     first = min(open_, key=lambda c: c.seq, default=None)
     last = max(calls, key=lambda c: c.seq, default=None)
     shown = first or last

@@ -73,7 +73,7 @@ def judge(
         beside = tuple(unexplained(intake.stores, findings))
         # Where only some checks are asked for, another may well explain it.
         unsettled.extend(m for m in beside if m.needed and not select and not ignore)
-    if plugins.checkers and not select and not ignore and _any_of(intake.stores, Watchdog, Nccl, StartFailures, MemoryKills):
+    if plugins.checkers and not select and not ignore and _any_of(intake.stores, Watchdog, Nccl, FlightRecorder, StartFailures, MemoryKills):
         from gpudoctor.correlate.ends import unexplained as ended
 
         told = tuple(ended(intake.stores, findings))

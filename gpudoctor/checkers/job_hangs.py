@@ -9,9 +9,10 @@ from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
 from gpudoctor.checkers.job_logs import Stop, stop_of
 from gpudoctor.checkers.job_stacks import of_rank
 from gpudoctor.checkers.nccl_causes import RANK_MISMATCH
-from gpudoctor.facts.hang import FlightRecorder, Frame, LogEnds, Watchdog
+from gpudoctor.facts.hang import FlightRecorder, LogEnds, Watchdog
 from gpudoctor.facts.nccl import Nccl, NcclProc, NcclRank
 from gpudoctor.hang import AHEAD, ALL_IN, BEHIND, EARLIER, MISMATCH, NOT_STARTED, SILENT, Hang, collective, listing
+from gpudoctor.hang_dumps import own_frame
 from gpudoctor.model import ERROR, Evidence, Finding, Step
 from gpudoctor.record import replace
 
@@ -42,7 +43,7 @@ def known_of(watchdog: Watchdog | None, recorder: FlightRecorder | None, nccl: N
 
 def findings(hang: Hang, found: tuple[Hang, ...], known: Known) -> Iterator[Finding]:
     slug = RANK_MISMATCH.slug if hang.kind == MISMATCH else COLLECTIVE_TIMEOUT.slug
-    message = _what(hang, found) + _host_of_all(hang, known.processes)
+    message = _what(hang, found, known) + _host_of_all(hang, known.processes)
     cost = "The job stands still" + (" until the watchdog ends it." if hang.timed_out else ".")
     if hang.suspects and len(hang.suspects) <= MAX_SUBJECTS and hang.overall:
         for rank in hang.suspects:
@@ -79,7 +80,7 @@ def _ranks(ranks: Iterable[int], hang: Hang) -> str:
     return words if hang.overall else f"{words} of group {hang.group_name or hang.group}"
 
 
-def _what(hang: Hang, found: tuple[Hang, ...]) -> str:
+def _what(hang: Hang, found: tuple[Hang, ...], known: Known) -> str:
     """The suspect first: a reader scans for it."""
     what = collective(hang)
     waited = f" {hang.waited_ms / 1000:.0f} s" if hang.waited_ms is not None else ""
@@ -111,6 +112,11 @@ def _what(hang: Hang, found: tuple[Hang, ...]) -> str:
         return (
             f"All ranks called {what}, and it runs on all but {_small(suspects)}: there the GPU has not begun it, because earlier work "
             "in its stream does not end."
+        )
+    if hang.kind == SILENT and known.dumps and not known.over:
+        return (
+            f"{waiters} wait{'s' if len(hang.waiting) == 1 else ''} in {what}, and of {_small(suspects)} the input has no dump: "
+            f"{'it' if one else 'they'} did not come, or wait{'s' if one else ''} there too."
         )
     if hang.kind == SILENT:
         return f"{suspects} said nothing at all about {what}{where}."
@@ -147,11 +153,6 @@ def _calls(hang: Hang) -> str:
     shown = sorted(by_call.items(), key=lambda item: -len(item[1]))
     parts = [f"rank{'s' if len(r) > 1 else ''} {listing(sorted(r))} {words}" for words, r in shown[:4]]
     return f"in #{hang.seq} " + ", ".join(parts) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
-
-
-def own_frame(frames: Iterable[Frame]) -> Frame | None:
-    """The innermost frame that is not PyTorch's own."""
-    return next((f for f in frames if "/torch/" not in f.file and not f.file.startswith("<")), None)
 
 
 def _stood(hang: Hang, rank: int) -> str:

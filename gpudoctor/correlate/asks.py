@@ -24,15 +24,17 @@ def asked(stores: Iterable[FactStore], findings: Iterable[Finding], unbuilt: boo
     """unbuilt: a communicator of which nothing shows that it came about."""
     said = [f for f in findings if f.severity in (ERROR, WARNING)]
     for store in stores:
-        watchdog, comm = store.get(Watchdog), _largest(store)
+        watchdog, comm, recorder = store.get(Watchdog), _largest(store), store.get(FlightRecorder)
         died = [f for f in said if f.slug == "peer-died"]
         gone = {f.subject for f in died}
         hung = [f for f in said if f.slug in _HANGS and (f.slug != "rank-mismatch" or watchdog is not None) and f.subject not in gone]
-        if not (hung or died or unbuilt) or comm is None and watchdog is None and FlightRecorder not in store:
+        if recorder is not None:
+            yield from _other_dumps(recorder, watchdog)
+        if not (hung or died or unbuilt) or comm is None and watchdog is None and recorder is None:
             continue
         suspects = sorted({int(f.subject[5:]) for f in (*hung, *died) if f.subject.startswith("rank:")})
         yield from _logs(store, comm, watchdog, suspects)
-        if hung and watchdog is not None and watchdog.works:
+        if hung and watchdog is not None and watchdog.works and recorder is None:
             yield from _dumps(store, watchdog)
         if died:
             yield from _kernel(store, comm, died)
@@ -70,14 +72,25 @@ def _listed(ranks: list[int]) -> str:
     return ",".join(parts) if len(parts) < 8 else f"{','.join(parts[:6])},… ({len(ranks)})"
 
 
-def _dumps(store: FactStore, watchdog: Watchdog) -> Iterator[Missing]:
-    recorder, software = store.get(FlightRecorder), store.get(Software)
-    told = sorted({w.rank for w in watchdog.works if w.rank is not None})
-    if recorder is not None:
-        lacking = [rank for rank in told if rank not in {d.rank for d in recorder.dumps}]
-        if lacking and all(d.rank is not None for d in recorder.dumps):
-            yield Missing(f"the flight recorder of rank {_listed(lacking)}", "not in the input", f"PyTorch's flight recorder dump of rank {_listed(lacking)}", pressing=True)
+def _other_dumps(recorder: FlightRecorder, watchdog: Watchdog | None) -> Iterator[Missing]:
+    """Of ranks that the dumps' own lists of groups or the watchdog's lines name."""
+    from gpudoctor.hang_dumps import jobs
+
+    told = {w.rank for w in watchdog.works if w.rank is not None} if watchdog is not None else set()
+    given = jobs(recorder)
+    if any(d.rank is None for d in recorder.dumps):
+        yield Missing("flight recorder dumps by rank", "not in the input", "PyTorch's flight recorder dumps of all ranks, each under the name it was written (nccl_trace_rank_N)", pressing=True)
         return
+    lacking = {r for job in given for r in job.lacking} if len(given) > 1 else (told | given[0].members) - given[0].ranks
+    if lacking:
+        many = "s" if len(lacking) > 1 else ""
+        yield Missing(f"the flight recorder of rank{many} {_listed(sorted(lacking))}", "not in the input", f"PyTorch's flight recorder dump{many} of rank{many} {_listed(sorted(lacking))}", pressing=True)
+    elif not any(job.members for job in given) and len(recorder.dumps) < 2:
+        yield Missing("the flight recorders of the other ranks", "not in the input", "PyTorch's flight recorder dumps of all other ranks", pressing=True)
+
+
+def _dumps(store: FactStore, watchdog: Watchdog) -> Iterator[Missing]:
+    software = store.get(Software)
     version = _number(software.versions.get("torch")) if software is not None else None
     name = "TORCH_FR_BUFFER_SIZE" if version is not None and version >= _BUFFER_SINCE else "TORCH_NCCL_TRACE_BUFFER_SIZE"
     if any(w.frames or w.told_by is not None for w in watchdog.works):

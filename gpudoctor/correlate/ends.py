@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gpudoctor import cpulist
-from gpudoctor.facts.hang import TERMINATE, LogEnd, LogEnds, Watchdog
+from gpudoctor.facts.hang import TERMINATE, FlightRecorder, LogEnd, LogEnds, Watchdog
 from gpudoctor.facts.kernel import MemoryKills
 from gpudoctor.facts.launch import Launches, StartFailure, StartFailures
 from gpudoctor.facts.nccl import Nccl, NcclComm, NcclRank
@@ -24,83 +24,131 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
     findings = list(findings)
     if any(f.severity == ERROR for f in findings):
         return
-    for store in stores:
-        kills = store.get(MemoryKills)
-        if kills is not None and kills.kills and store.only(MemoryKills):
-            spot = kills.kills[0].at("*")
-            yield Missing("whether it was of a job", f"the kernel ended process {kills.kills[0].pid} ({kills.kills[0].name}) for want of memory ({spot.source}, {spot.where}): the job's log would tell", needed=True)
-            return
-        # A job whose NCCL spoke did start: what its launcher said was of another attempt.
-        starts, nccl = store.get(StartFailures), store.get(Nccl)
-        failed = starts.first if starts is not None and (nccl is None or not nccl.of_a_run) else None
-        if starts is not None and failed is not None:
-            bare = not starts.of_a_job and Launches not in store  # ssh alone: somebody may have gathered outputs
-            yield _not_reached(failed, store.only(StartFailures, LogEnds)) if bare else _not_started(failed)
-            return
-    if any(f.severity == WARNING for f in findings):
-        return
-    for store in stores:
-        comms = store.get(Nccl) or ()
-        for comm in comms:
-            # A line that was cut shows its rank and not to which communicator it belongs.
-            absent = _waiting(comm) - {r.rank for c in comms if c.comm_id is None and c.nranks == comm.nranks for r in c.ranks if r.rank is not None}
-            if absent:
-                # Of a job whose other ranks mostly write elsewhere, or were left out of a paste, little can be said.
-                begun = (comm.nranks or 0) - len(absent)
-                yield Missing(
-                    UNBUILT,
-                    f"{begun} of its {comm.nranks} ranks began ({comm.source}) and the log ends there; "
-                    f"rank{'s' if len(absent) > 1 else ''} {cpulist.render(absent)} never appear{'s' if len(absent) == 1 else ''} in it: "
-                    "if the job hangs, look there first (is the process alive, and what did it print?)",
-                    needed=begun > len(absent),
-                )
-                return
-        for comm in store.get(Nccl) or ():
-            nameless = next((m for m in comm.messages if m.family == "result-unknown"), None)
-            if nameless is not None and comm.failure is None:
-                spot = nameless.at("*")
-                own = next((m for m in comm.messages if m.level == "WARN"), None)
-                told = f"NCCL's own words are `{own.text[:160]}` ({own.source}:{own.line})" if own is not None else "NCCL's own words would tell: NCCL_DEBUG=WARN"
-                yield Missing(
-                    "why NCCL failed",
-                    f"`{nameless.text[:200]}` ({spot.source}, {spot.where}): the program got a result of NCCL's that it has no name for, as where it was "
-                    "built with another release of NCCL than it loads, or where a call is made before the last one is done. " + told,
-                    needed=True,
-                )
-                return
-        refused = next((p for comm in comms for p in comm.procs if p.failed_start and comm.failure is None and not any(map(_made, p.ranks))), None)
-        if refused is not None:
-            spot = refused.at("failed_start")
-            said = next((m for comm in comms for m in comm.messages if m.level == "WARN" and (m.source, m.host, m.pid) == (refused.source, refused.host, refused.pid)), None)
-            yield Missing(
-                "why NCCL's start failed",
-                f"`{refused.failed_start}` ({spot.source}, {spot.where}): the call that makes a communicator failed, and "
-                + (f"what NCCL said before is not known here, or was cut: `{said.text[:160]}` ({said.source}:{said.line})" if said is not None else "NCCL's own words are not in the input: NCCL_DEBUG=WARN shows them"),
+    stores = list(stores)
+    warned = any(f.severity == WARNING for f in findings)
+    told = _first(_ALWAYS, stores) or (None if warned else _first(_IN_ORDER, stores))
+    if told is not None:
+        yield told
+
+
+def _first(questions: Sequence[Question], stores: Iterable[FactStore]) -> Missing | None:
+    return next((told for store in stores for ask in questions if (told := ask(store)) is not None), None)
+
+
+def _killed(store: FactStore) -> Missing | None:
+    """The kernel ended a process for want of memory: was it of a job?"""
+    kills = store.get(MemoryKills)
+    if kills is None or not kills.kills or not store.only(MemoryKills):
+        return None
+    spot = kills.kills[0].at("*")
+    return Missing("whether it was of a job", f"the kernel ended process {kills.kills[0].pid} ({kills.kills[0].name}) for want of memory ({spot.source}, {spot.where}): the job's log would tell", needed=True)
+
+
+def _no_start(store: FactStore) -> Missing | None:
+    """A launcher that failed. A job whose NCCL spoke did start: what its launcher said was of another attempt."""
+    starts, nccl = store.get(StartFailures), store.get(Nccl)
+    failed = starts.first if starts is not None and (nccl is None or not nccl.of_a_run) else None
+    if starts is None or failed is None:
+        return None
+    bare = not starts.of_a_job and Launches not in store  # ssh alone: somebody may have gathered outputs
+    return _not_reached(failed, store.only(StartFailures, LogEnds)) if bare else _not_started(failed)
+
+
+def _recorded(store: FactStore) -> Missing | None:
+    """Flight recorder dumps of some of the ranks."""
+    if FlightRecorder not in store:
+        return None
+    from gpudoctor.correlate.recorded import unsettled
+
+    return unsettled(store)
+
+
+def _unbuilt(store: FactStore) -> Missing | None:
+    """A communicator that began, of which the log does not show that all its ranks came."""
+    comms = store.get(Nccl) or ()
+    for comm in comms:
+        # A line that was cut shows its rank and not to which communicator it belongs.
+        absent = _waiting(comm) - {r.rank for c in comms if c.comm_id is None and c.nranks == comm.nranks for r in c.ranks if r.rank is not None}
+        if absent:
+            # Of a job whose other ranks mostly write elsewhere, or were left out of a paste, little can be said.
+            begun = (comm.nranks or 0) - len(absent)
+            return Missing(
+                UNBUILT,
+                f"{begun} of its {comm.nranks} ranks began ({comm.source}) and the log ends there; "
+                f"rank{'s' if len(absent) > 1 else ''} {cpulist.render(absent)} never appear{'s' if len(absent) == 1 else ''} in it: "
+                "if the job hangs, look there first (is the process alive, and what did it print?)",
+                needed=begun > len(absent),
+            )
+    return None
+
+
+def _nameless(store: FactStore) -> Missing | None:
+    """A result of NCCL's that the program has no name for."""
+    for comm in store.get(Nccl) or ():
+        nameless = next((m for m in comm.messages if m.family == "result-unknown"), None)
+        if nameless is not None and comm.failure is None:
+            spot = nameless.at("*")
+            own = next((m for m in comm.messages if m.level == "WARN"), None)
+            told = f"NCCL's own words are `{own.text[:160]}` ({own.source}:{own.line})" if own is not None else "NCCL's own words would tell: NCCL_DEBUG=WARN"
+            return Missing(
+                "why NCCL failed",
+                f"`{nameless.text[:200]}` ({spot.source}, {spot.where}): the program got a result of NCCL's that it has no name for, as where it was "
+                "built with another release of NCCL than it loads, or where a call is made before the last one is done. " + told,
                 needed=True,
             )
-            return
-        crash = next((told for end in (store.get(LogEnds) or LogEnds()).ends for told in _crashed(end)), None) if comms else None
-        if crash is not None:
-            yield Missing(
-                "why the job ended",
-                f"the log ends with {crash}: what NCCL says before is in order, and nothing says what crashed: a core dump (coredumpctl info), "
-                "or the same run with PYTHONFAULTHANDLER=1 and NCCL_DEBUG=INFO would tell",
-                needed=True,
-            )
-            return
-        watchdog = store.get(Watchdog) if not any(_came_about(comm) for comm in comms) else None
-        # SIGTERM is how a launcher stops the others.
-        ended = [d for d in watchdog.deaths if d.exitcode not in (0, -TERMINATE) and not d.after] if watchdog is not None else []
-        if ended:
-            death = min(ended, key=lambda d: not d.first)
-            evidence = death.at("*")
-            yield Missing(
-                "why the job ended",
-                f"{death.called()} {death.ended()} ({evidence.source}, {evidence.where}), and nothing in the input says why: "
-                "what it printed before that would tell",
-                needed=True,
-            )
-            return
+    return None
+
+
+def _refused(store: FactStore) -> Missing | None:
+    """A communicator that failed to begin, for a reason that is not there."""
+    comms = store.get(Nccl) or ()
+    refused = next((p for comm in comms for p in comm.procs if p.failed_start and comm.failure is None and not any(map(_made, p.ranks))), None)
+    if refused is None:
+        return None
+    spot = refused.at("failed_start")
+    said = next((m for comm in comms for m in comm.messages if m.level == "WARN" and (m.source, m.host, m.pid) == (refused.source, refused.host, refused.pid)), None)
+    return Missing(
+        "why NCCL's start failed",
+        f"`{refused.failed_start}` ({spot.source}, {spot.where}): the call that makes a communicator failed, and "
+        + (f"what NCCL said before is not known here, or was cut: `{said.text[:160]}` ({said.source}:{said.line})" if said is not None else "NCCL's own words are not in the input: NCCL_DEBUG=WARN shows them"),
+        needed=True,
+    )
+
+
+def _crashed(store: FactStore) -> Missing | None:
+    """A log of NCCL's, in order, that ends in a crash."""
+    ends = (store.get(LogEnds) or LogEnds()).ends if store.get(Nccl) else ()
+    crash = next((told for end in ends for told in _crash_in(end)), None)
+    if crash is None:
+        return None
+    return Missing(
+        "why the job ended",
+        f"the log ends with {crash}: what NCCL says before is in order, and nothing says what crashed: a core dump (coredumpctl info), "
+        "or the same run with PYTHONFAULTHANDLER=1 and NCCL_DEBUG=INFO would tell",
+        needed=True,
+    )
+
+
+def _ended(store: FactStore) -> Missing | None:
+    """A process that its launcher saw end, in a job whose communication is not shown to have come about."""
+    watchdog = store.get(Watchdog) if not any(_came_about(comm) for comm in store.get(Nccl) or ()) else None
+    # SIGTERM is how a launcher stops the others.
+    ended = [d for d in watchdog.deaths if d.exitcode not in (0, -TERMINATE) and not d.after] if watchdog is not None else []
+    if not ended:
+        return None
+    death = min(ended, key=lambda d: not d.first)
+    evidence = death.at("*")
+    return Missing(
+        "why the job ended",
+        f"{death.called()} {death.ended()} ({evidence.source}, {evidence.where}), and nothing in the input says why: "
+        "what it printed before that would tell",
+        needed=True,
+    )
+
+
+Question = Callable[[FactStore], "Missing | None"]
+_ALWAYS: tuple[Question, ...] = (_killed, _no_start, _recorded)
+_IN_ORDER: tuple[Question, ...] = (_unbuilt, _nameless, _refused, _crashed, _ended)  # where nothing was even warned of
 
 
 def _made(rank: NcclRank) -> bool:
@@ -117,7 +165,7 @@ _CRASH = re.compile(
 _LAST = 5  # lines in which it stands: a shell says it after all else
 
 
-def _crashed(end: LogEnd) -> Iterator[str]:
+def _crash_in(end: LogEnd) -> Iterator[str]:
     for number, line in end.lines[-_LAST:]:
         if _CRASH.search(line) is not None:
             yield f"`{line.strip()[:160]}` ({end.source}, line {number})"

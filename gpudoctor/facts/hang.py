@@ -159,6 +159,7 @@ class Call(Entry):
     dtypes: str | None = None
     state: str | None = None  # scheduled, started, completed
     timeout_ms: int | None = None
+    created_ns: int | None = None  # by the clock of its host
     frames: tuple[Frame, ...] = ()
 
 

@@ -126,6 +126,7 @@ def _call(section: Section, place: int, said: Any) -> Call | None:
         dtypes=_words(said.get("input_dtypes")),
         state=state,
         timeout_ms=_whole(said.get("timeout_ms")),
+        created_ns=_whole(said.get("time_created_ns")),
         frames=_frames(said.get("frames")),
         origin={"*": section.spot(f"entry {place if number is None else number}", _shown(said, seq))},
     )

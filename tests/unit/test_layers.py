@@ -14,7 +14,7 @@ GROUND = (
     "bdf", "chipsets", "cpulist", "median", "model", "nccl_defaults", "nccl_diagnostics", "nccl_messages", "parts", "pattern", "pcie", "record", "shipped", "xids",
 )  # fmt: skip
 LAYER_OF = {
-    **dict.fromkeys(GROUND, "ground"), "hang": "hang", "hang_views": "hang", "hang_pairs": "hang", "ingest": "ingest", "discover": "engine",
+    **dict.fromkeys(GROUND, "ground"), "hang": "hang", "hang_views": "hang", "hang_pairs": "hang", "hang_dumps": "hang", "ingest": "ingest", "discover": "engine",
     "engine": "engine", "judge": "judge", "__main__": "cli", "__init__": "ground",
 }  # fmt: skip
 # What each layer may import besides itself.
@@ -29,7 +29,7 @@ MAY = {
     "hang": ("ground", "facts"),
     "expect": ("ground", "facts"),
     "checkers": ("ground", "facts", "hang", "expect"),
-    "correlate": ("ground", "facts"),
+    "correlate": ("ground", "facts", "hang"),
     "engine": ("ground", "facts", "checkers"),
     "judge": ("ground", "facts", "ingest", "engine", "correlate"),
     "policy": ("ground", "facts", "read", "ingest", "engine", "correlate", "judge"),

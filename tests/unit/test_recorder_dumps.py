@@ -11,8 +11,9 @@ import pytest
 from gpudoctor.checkers.collective_timeout import CollectiveTimeout
 from gpudoctor.parsers import flight_recorder
 from tests.made_jobs import Job
-from tests.support import FIXTURES, findings, report
+from tests.support import FIXTURES, findings, gpudoctor, report
 from tests.unit.test_hang import dumps, told
+from tests.unit.test_homes import P2P, log
 
 RECORDED = FIXTURES / "outputs" / "flight-recorder"
 
@@ -61,3 +62,85 @@ def test_a_retired_call_over_nccl_may_have_failed() -> None:
     for value in said.values():
         value["entries"][-1]["retired"] = True
     assert set(findings(CollectiveTimeout(), dumps(said))) == {("collective-timeout", "rank:2")}
+
+
+def needed(said: dict[str, Any]) -> list[str]:
+    return [m["fact"] for m in said["missing"]]
+
+
+def test_the_guilty_ranks_dump_alone_is_no_pass() -> None:
+    """Recorded. It shows a rank that is done with all it called: so does one of a job that runs."""
+    status, said = report("check", *paths(RECORDED / "flight-recorder-rank1.pkl"))
+    assert status == 3 and said["verdict"] == "unknown" and not said["diagnoses"]
+    (told_,) = [m["reason"] for m in said["missing"] if m["fact"] == "what the other ranks called"]
+    assert "rank 1 alone, of 2 ranks" in told_ and "all_reduce #1 of default_pg last (in w at /opt/bench/scen.py:8)" in told_ and "the dump of rank 0 would tell" in told_
+    text = gpudoctor("check", *paths(RECORDED / "flight-recorder-rank1.pkl")).stdout.decode()
+    asked = text[text.index("To settle what is open") :].splitlines()[1]
+    assert asked == "  PyTorch's flight recorder dump of rank 0"
+
+
+def test_the_waiting_ranks_dump_alone_asks_for_the_other() -> None:
+    text = gpudoctor("check", *paths(RECORDED / "flight-recorder-rank0.pkl")).stdout.decode()
+    assert "of rank 1 the input has no dump: it did not come, or waits there too" in " ".join(text.split())
+    assert text[text.index("To settle what is open") :].splitlines()[1] == "  PyTorch's flight recorder dump of rank 1"
+
+
+def done(ranks: int, seq: int = 7) -> dict[int, dict[str, Any]]:
+    said = {r: Job(ranks=ranks, nodes=1, seq=seq).dump(r) for r in range(ranks)}
+    for rank, value in said.items():
+        value["pg_status"]["0"]["last_completed_collective"] = seq
+        for one in value["entries"]:
+            one["state"] = "completed"
+            one["thread_id"] = str(140378674189056 + rank)  # no two dumps are byte for byte the same
+    return said
+
+
+def test_dumps_of_all_ranks_that_are_done_are_a_pass(tmp_path: Path) -> None:
+    status, _ = report("check", *paths(*written(tmp_path / "all", done(4))))
+    assert status == 0
+    files = written(tmp_path / "some", {r: v for r, v in done(4).items() if r != 2})
+    status, said = report("check", *paths(*files))
+    assert status == 3 and any("the dump of rank 2 would tell" in m["reason"] for m in said["missing"])
+
+
+def test_dumps_of_all_ranks_that_came_unequally_far(tmp_path: Path) -> None:
+    said = done(4)
+    said[2] = done(4, 6)[2]
+    status, told_ = report("check", *paths(*written(tmp_path, said)))
+    assert status == 3 and any("rank 2 6, ranks 0-1,3 7" in m["reason"] for m in told_["missing"])
+
+
+def test_a_dump_that_tells_no_rank_is_no_pass(tmp_path: Path) -> None:
+    for name, value in (("waits", Job(ranks=4, nodes=1).dump(0)), ("done", done(4)[0])):
+        (tmp_path / f"{name}.json").write_text(json.dumps(value))
+        status, said = report("check", *paths(tmp_path / f"{name}.json"))
+        assert status == 3 and "whose flight recorder it is" in needed(said)
+
+
+def test_dumps_without_a_list_of_ranks(tmp_path: Path) -> None:
+    """torch before 2.3 writes the calls alone: how many ranks there are only NCCL's log tells."""
+    calls = {r: value["entries"] for r, value in done(2).items()}
+    files = written(tmp_path / "dumps", calls)
+    status, said = report("check", *paths(*files))
+    assert status == 3 and "what the other ranks called" in needed(said)
+    calls = {r: value["entries"] for r, value in done(4).items()}
+    (tmp_path / "nccl.log").write_text(log({"node07": P2P}))  # of four ranks
+    status, said = report("check", *paths(*written(tmp_path / "all", calls), tmp_path / "nccl.log"))
+    assert status == 0 and not said["diagnoses"]
+    status, said = report("check", *paths(*files, tmp_path / "nccl.log"))
+    assert status == 3 and any("the dump of ranks 2-3 would tell" in m["reason"] for m in said["missing"])
+
+
+def test_dumps_of_two_jobs_are_kept_apart(tmp_path: Path) -> None:
+    """The same rank, the same number, at another time: of one folder each."""
+    first = {r: Job(ranks=4, nodes=1, behind=(1,), seq=7).dump(r) for r in range(4)}
+    second = {r: Job(ranks=4, nodes=1, behind=(3,), seq=7).dump(r) for r in range(4)}
+    for value in second.values():
+        for one in value["entries"]:
+            one["time_created_ns"] += 10**12
+    files = [*written(tmp_path / "monday", first), *written(tmp_path / "tuesday", second)]
+    status, said = report("check", *paths(*files))
+    assert status == 1 and sorted(told(said)) == [("collective-timeout", "rank:1"), ("collective-timeout", "rank:3")]
+    # Copies are of one job.
+    status, said = report("check", *paths(*written(tmp_path / "monday", first), *written(tmp_path / "copy", first)))
+    assert status == 1 and told(said) == [("collective-timeout", "rank:1")]
