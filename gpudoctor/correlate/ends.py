@@ -9,9 +9,9 @@ from gpudoctor import cpulist
 from gpudoctor.facts.hang import TERMINATE, FlightRecorder, LogEnd, LogEnds, Watchdog
 from gpudoctor.facts.kernel import MemoryKills
 from gpudoctor.facts.launch import Launches, StartFailure, StartFailures
-from gpudoctor.facts.nccl import Nccl, NcclComm, NcclRank
+from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage, NcclProc, NcclRank
 from gpudoctor.facts.store import FactStore
-from gpudoctor.model import ERROR, UNBUILT, WARNING, Finding, Missing
+from gpudoctor.model import ERROR, UNBUILT, WARNING, Evidence, Finding, Missing
 
 _MOST = 100_000  # ranks
 
@@ -32,7 +32,9 @@ def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Ite
 
 
 def _first(questions: Sequence[Question], stores: Iterable[FactStore]) -> Missing | None:
-    return next((told for store in stores for ask in questions if (told := ask(store)) is not None), None)
+    """One on which the verdict hangs goes before one that is only worth a word."""
+    told = [said for store in stores for ask in questions if (said := ask(store)) is not None]
+    return next((said for said in told if said.needed), told[0] if told else None)
 
 
 def _killed(store: FactStore) -> Missing | None:
@@ -70,14 +72,15 @@ def _unbuilt(store: FactStore) -> Missing | None:
         # A line that was cut shows its rank and not to which communicator it belongs.
         absent = _waiting(comm) - {r.rank for c in comms if c.comm_id is None and c.nranks == comm.nranks for r in c.ranks if r.rank is not None}
         if absent:
-            # Of a job whose other ranks mostly write elsewhere, or were left out of a paste, little can be said.
+            # Where most of the ranks write elsewhere, or were left out of a paste, little can be said. A job of two of which
+            # one began and its log ends there waits for the other, or has only just begun: neither is a pass.
             begun = (comm.nranks or 0) - len(absent)
             return Missing(
                 UNBUILT,
                 f"{begun} of its {comm.nranks} ranks began ({comm.source}) and the log ends there; "
                 f"rank{'s' if len(absent) > 1 else ''} {cpulist.render(absent)} never appear{'s' if len(absent) == 1 else ''} in it: "
                 "if the job hangs, look there first (is the process alive, and what did it print?)",
-                needed=begun > len(absent),
+                needed=begun >= len(absent),
             )
     return None
 
@@ -101,18 +104,40 @@ def _nameless(store: FactStore) -> Missing | None:
 
 def _refused(store: FactStore) -> Missing | None:
     """A communicator that failed to begin, for a reason that is not there."""
-    comms = store.get(Nccl) or ()
-    refused = next((p for comm in comms for p in comm.procs if p.failed_start and comm.failure is None and not any(map(_made, p.ranks))), None)
-    if refused is None:
-        return None
-    spot = refused.at("failed_start")
-    said = next((m for comm in comms for m in comm.messages if m.level == "WARN" and (m.source, m.host, m.pid) == (refused.source, refused.host, refused.pid)), None)
+    comms = [c for c in store.get(Nccl) or () if c.failure is None]
+    for comm in comms:
+        proc, told = next(((p, r.failed) for _, p, r in comm.seats if r.failed and not r.completed and not _retried(comm, p, r, store)), (None, None))
+        if proc is None or told is None:
+            proc = next((p for p in comm.procs if p.failed_start and not any(map(_made, p.ranks))), None)
+            told = (proc.failed_start or "", proc.at("failed_start")) if proc is not None else None
+        if proc is not None and told is not None:
+            return _refusal(told[0], told[1], next((m for c in comms for m in c.messages if m.level == "WARN" and m.process == (proc.source, proc.host, proc.pid)), None))
+    return None
+
+
+def _refusal(result: str, spot: Evidence, said: NcclMessage | None) -> Missing:
     return Missing(
         "why NCCL's start failed",
-        f"`{refused.failed_start}` ({spot.source}, {spot.where}): the call that makes a communicator failed, and "
+        f"`{result}` ({spot.source}, {spot.where}): the call that makes a communicator failed, and "
         + (f"what NCCL said before is not known here, or was cut: `{said.text[:160]}` ({said.source}:{said.line})" if said is not None else "NCCL's own words are not in the input: NCCL_DEBUG=WARN shows them"),
         needed=True,
     )
+
+
+def _retried(failed: NcclComm, proc: NcclProc, rank: NcclRank, store: FactStore) -> bool:
+    """Was the same communicator made later: this process as the same rank of as many, and of no other processes?"""
+    for comm in store.get(Nccl) or ():
+        for number, other, made in comm.seats:
+            if (other.source, other.host, other.pid) == (proc.source, proc.host, proc.pid) and number == rank.rank and comm.nranks == failed.nranks:
+                if made.order > rank.order and _made(made) and not _of_others(failed, comm):
+                    return True
+    return False
+
+
+def _of_others(a: NcclComm, b: NcclComm) -> bool:
+    """Are their members known, and not the same?"""
+    seats = [{(number, proc.host, proc.pid) for number, proc, _ in comm.seats} for comm in (a, b)]
+    return len(seats[0]) == a.nranks and len(seats[1]) == b.nranks and seats[0] != seats[1]
 
 
 def _crashed(store: FactStore) -> Missing | None:
@@ -209,7 +234,7 @@ def _not_started(failure: StartFailure) -> Missing:
 
 def _waiting(comm: NcclComm) -> set[int]:
     """Ranks that those shown wait for, as far as the log goes: it shows nothing that comes once all are there."""
-    begun = comm.ranks and all(r.started and not r.completed and r.ended is None and r.nnodes is None for r in comm.ranks)
+    begun = comm.ranks and all(r.started and not r.completed and r.ended is None and r.failed is None and r.nnodes is None for r in comm.ranks)
     if not begun or _came_about(comm) or comm.nranks is None or comm.nranks > _MOST:
         return set()
     return set(range(comm.nranks)) - {r.rank for r in comm.ranks if r.rank is not None}

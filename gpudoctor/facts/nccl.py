@@ -63,6 +63,7 @@ class NcclRank(Entry):
     started: bool = False  # "Init START" was printed
     completed: bool = False
     ended: str | None = None  # "destroy", "abort"
+    failed: tuple[str, Evidence] | None = None  # what the call that was to make it gave back, and where: "init.cc:1740 -> 5"
     channels: int | None = None
     nvls_channels: int | None = None
     p2p_channels: int | None = None
@@ -103,7 +104,7 @@ class NcclProc(Entry):
     choices: Mapping[Choice, tuple[int, int]] = MappingProxyType({})  # what it took for calls of so many bytes, from .. to
     drives: tuple[int, ...] = ()  # CUDA's numbers of the devices that its lines are marked with
     ranks: tuple[NcclRank, ...] = ()
-    failed_start: str | None = None  # what a call that makes a communicator gave back, and none was made since: "init.cc:1740 -> 5"
+    failed_start: str | None = None  # what a call gave back before a communicator of it began, where none was made since
 
     @property
     def ip(self) -> str | None:

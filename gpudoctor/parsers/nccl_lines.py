@@ -176,7 +176,7 @@ class NcclLog:
         elif key in RESULT_TELLS or _SOURCES in message:
             start = _START_RESULT.match(message)
             if start is not None:
-                proc.failed_start = (start[1].decode(), where())
+                proc.fail(start[1].decode(), where())
             elif _RESULT.match(message):
                 self.complaints.hear("INFO", proc, dev, None, message, where)
 

@@ -14,6 +14,7 @@ NO_RANK = -1  # of a process that no line gave a number
 UNKNOWN = 1 << 30  # of a communicator whose size no line told
 _MOST = 2 * MAX_PAIRS  # each pair is told by both ends
 _MAX_FIGURED = 1024
+_MAX_FAILED = 64  # communicators that one failed call may have been about
 _BITS = 1 << 26  # pairs a bit map may hold: 11,585 ranks
 
 
@@ -67,6 +68,7 @@ class Comm:
     started = False
     completed = False
     ended: str | None = None
+    failed: tuple[str, Place] | None = None
     channels: tuple[int, int | None, int] | None = None
     ring_channels: int | None = None
     init_seconds: float | None = None
@@ -128,6 +130,7 @@ class Comm:
                 "started": self.started,
                 "completed": self.completed,
                 "ended": self.ended,
+                "failed": (self.failed[0], evidence(source, self.failed[1])) if self.failed is not None else None,
                 "channels": channels[0],
                 "nvls_channels": channels[1],
                 "p2p_channels": channels[2],
@@ -215,6 +218,18 @@ class Proc:
         self.graphs = {}
         comm.ring_channels = comm.ring_channels or self.ring_channels
         self.channels = self.ring_channels = None
+
+    def fail(self, result: str, where: Place) -> None:
+        """A call that makes a communicator gave this back: those that have begun, else whatever comes first.
+
+        As the call returns, each function on its way says the same: the last of them counts.
+        """
+        begun = [c for c in self.all[-_MAX_FAILED:] if c.started and not c.completed and c.ended is None]
+        fresh = [c for c in begun if c.failed is None] or [c for c in begun if c is self.current]
+        for comm in fresh:
+            comm.failed = (result, where)
+        if not fresh:
+            self.failed_start = (result, where)
 
     def of_rank(self, rank: int, nranks: int) -> Comm | None:
         return next((c for c in reversed(self.all) if c.rank == rank and c.nranks == nranks), None)

@@ -59,6 +59,29 @@ def test_a_paste_of_a_few_ranks_of_many_is_a_pass_that_says_so() -> None:
     assert told.exit_code == 0 and not missing.needed and "ranks 0,2-15 never appear" in missing.reason
 
 
+def test_one_of_two_ranks_that_waits_is_no_pass() -> None:
+    """Two H200, rank 1 was never started: without a word from it, and no time-out of NCCL's own."""
+    told = report(begun(range(1), 2))
+    (missing,) = [m for m in told.missing if m.fact == "whether the communicator came about"]
+    assert told.exit_code == 3 and "1 of its 2 ranks" in missing.reason and "rank 1 never appears" in missing.reason
+    assert not told.diagnoses  # it may only just have begun
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "node07:{pid}:{pid} [{r}] NCCL INFO ncclCommInitRank comm 0x5{r} rank {r} nranks 2 cudaDev {r} nvmlDev {r} busId {r}000 commId 0x7 - Init COMPLETE\n",
+        "node07:{pid}:{pid} [{r}] NCCL INFO Channel 00/0 : {r}[{r}] -> 1[1] via P2P/CUMEM\n",
+        "node07:{pid}:{pid} [{r}] NCCL INFO comm 0x5{r} rank {r} nRanks 2 nNodes 1 localRanks 2 localRank {r} MNNVL 0\n",
+    ],
+    ids=["done", "connections", "met"],
+)
+def test_a_log_of_rank_0_alone_that_went_on(then: str) -> None:
+    """Mostly only rank 0's output is kept."""
+    told = report(begun(range(1), 2, then))
+    assert told.exit_code == 0 and not any(m.fact == "whether the communicator came about" for m in told.missing)
+
+
 def test_a_rank_whose_line_was_cut_did_appear() -> None:
     cut = "node07:107:107 [7] NCCL INFO ncclCommInitRank comm 0x57 rank 7 nranks 8 cudaDev 7 nvmlDev 7 busId 8000 commId 0x\n"
     assert not any(m.fact == "whether the communicator came about" for m in report(begun(range(7), 8) + cut).missing)
@@ -106,6 +129,48 @@ def test_a_start_that_failed_for_a_reason_that_was_cut_off(before: str, words: s
     ids=["in-progress", "made-after-all", "known"],
 )
 def test_a_start_that_is_explained_or_came_about(text: str) -> None:
+    assert not any(m.fact == "why NCCL's start failed" for m in report(text).missing)
+
+
+FAILED = "node07:{pid}:{pid} [0] NCCL INFO init.cc:74 -> 3\nnode07:{pid}:{pid} [0] NCCL INFO init.cc:1740 -> 3\n"
+
+
+def started(pid: int, rank: int, nranks: int, comm: str, *words: str) -> str:
+    return "".join(
+        f"node07:{pid}:{pid} [0] NCCL INFO ncclCommInitRank comm 0x{comm}{rank} rank {rank} nranks {nranks} cudaDev {rank} nvmlDev {rank} busId {rank + 1}000 commId 0x{comm} - Init {word}\n"
+        for word in words or ("START", "COMPLETE")
+    )
+
+
+WORLD = started(100, 0, 2, "a") + started(101, 1, 2, "a")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WORLD + started(100, 0, 4, "b", "START") + FAILED.format(pid=100),  # one of others was made before
+        started(100, 0, 4, "b", "START") + FAILED.format(pid=100) + WORLD,  # or after
+        started(100, 0, 2, "b", "START") + FAILED.format(pid=100) + started(102, 1, 2, "b", "START") + WORLD,  # as many ranks, another member
+        started(100, 0, 4, "b", "START") + FAILED.format(pid=100) + started(100, 1, 4, "c"),  # another rank of as many
+    ],
+    ids=["before", "after", "other-members", "other-rank"],
+)
+def test_another_communicator_does_not_mend_one_that_failed(text: str) -> None:
+    told = report(text)
+    (missing,) = [m for m in told.missing if m.fact == "why NCCL's start failed"]
+    assert told.exit_code == 3 and "`init.cc:1740 -> 3` (f0.txt, line " in missing.reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        started(100, 0, 2, "b", "START") + FAILED.format(pid=100) + WORLD,  # a new id, the same rank of as many
+        started(100, 0, 2, "b", "START") + FAILED.format(pid=100) + started(101, 1, 2, "b", "START") + FAILED.format(pid=101) + WORLD,
+        started(100, 0, 2, "a", "START") + FAILED.format(pid=100) + started(100, 0, 2, "a", "COMPLETE"),
+    ],
+    ids=["of one rank", "of both", "the same"],
+)
+def test_a_communicator_that_was_tried_again(text: str) -> None:
     assert not any(m.fact == "why NCCL's start failed" for m in report(text).missing)
 
 
