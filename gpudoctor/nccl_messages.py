@@ -10,7 +10,7 @@ from gpudoctor import shipped
 from gpudoctor.record import KeyedRecord
 
 # How near a line is to the cause. The first line of the lowest tier is the root, the rest follows from it.
-NAMES_IT, GENERAL, PEER, ECHO, HARMLESS = 0, 1, 2, 3, 9
+NAMES_IT, GENERAL, PEER, ECHO, DOES_WITHOUT, HARMLESS = 0, 1, 2, 3, 8, 9
 
 
 class Family(KeyedRecord):

@@ -10,9 +10,10 @@ from gpudoctor.checkers.nccl_failure import NcclFailure
 from gpudoctor.checkers.visibility import GPU_NOT_VISIBLE
 from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRun, Failure
 from gpudoctor.facts.gpu import Gpus
-from gpudoctor.facts.nccl import Nccl
+from gpudoctor.facts.nccl import Nccl, NcclMessage
 from gpudoctor.facts.store import FactView
 from gpudoctor.model import CERTAIN, ERROR, CannotTell, Cause, Evidence, Finding, Step
+from gpudoctor.nccl_messages import family
 
 WRONG_RESULTS = Cause(
     "GD804",
@@ -62,7 +63,7 @@ class BandwidthRunState(BaseChecker):
                 yield _too_few(run, short, facts.get(Gpus))
             told = [f for f in run.failures if f.kind not in _OF_ITSELF or not run.completed]
             if told or run.exit_status and not run.completed:
-                yield _failed(run, told)
+                yield _failed(run, told, nccl)
             if told and short is None and not any(m.slug for m in nccl.messages):
                 from gpudoctor.checkers.bandwidth_causes import cause
 
@@ -139,18 +140,29 @@ def _too_few(run: BandwidthRun, failure: Failure, gpus: Gpus | None) -> Finding:
     )
 
 
-def _failed(run: BandwidthRun, told: list[Failure]) -> Finding:
+def _own_words(run: BandwidthRun, nccl: Nccl) -> NcclMessage | None:
+    """NCCL's first warning in the run's output, where none names a cause."""
+    source = run.at("failures").source
+    own = [m for m in nccl.messages if m.source == source and m.level == "WARN" and m.family in ("unknown", "no-sysfs")]
+    return min(own, key=lambda m: (m.family != "unknown", m.line), default=None)
+
+
+def _failed(run: BandwidthRun, told: list[Failure], nccl: Nccl) -> Finding:
     # The first line that names a call says most; "Test failure" and the launcher come after it.
     order = ("gpus", "cuda", "nccl", "timeout", "test", "exit")
     first = min(told, key=lambda f: order.index(f.kind)) if told else None
     words = f": {first.text}" if first is not None else f" with exit status {run.exit_status}"
+    own = _own_words(run, nccl) if told else None
+    known = family(own.family) if own is not None else None
+    if own is not None:
+        words += f". NCCL's own words are `{own.text[:160]}`" + (f". {known.meaning}" if known is not None else "")
     rows = f" after {len(run.rows)} row{'s' if len(run.rows) > 1 else ''}" if run.rows else " before its first row"
     return Finding(
         BANDWIDTH_FAILED.slug,
         ERROR,
         "host",
         f"{_who(run)} failed{rows}{words}",
-        _places(run, "failures"),
+        (*_places(run, "failures"), *((own.at("text"),) if own is not None else ())),
         CERTAIN,
         "the run has no result" if not run.rows else None,
         (
@@ -159,6 +171,7 @@ def _failed(run: BandwidthRun, told: list[Failure]) -> Finding:
                 if any("out of memory" in f.text for f in told)
                 else ()
             ),
+            *((Step(known.remedy),) if known is not None else ()),
             Step(
                 "Run it again with nothing else on these GPUs" + ("" if run.sample else "; NCCL's log is read with it"),
                 run.again("8", "256M"),

@@ -10,7 +10,8 @@ from gpudoctor.checkers.nccl_view import Ranks, between, gpu_of, inside, named
 from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.nccl import Nccl, NcclComm, kind_of
 from gpudoctor.facts.store import FactView
-from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, Evidence, Finding, Step
+from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, POSSIBLE, WARNING, Evidence, Finding, Step
+from gpudoctor.nccl_messages import family
 
 # The kernel's own name of an interface over InfiniBand, and those that systemd gives by slot, bus or address.
 _IPOIB = re.compile(r"ib(?:\d|[ops]\d|x[0-9a-f]{6})")
@@ -50,6 +51,7 @@ def sockets(ranks: Ranks, nccl: Nccl) -> Iterator[Finding]:
     ipoib = next((n for n in names if _IPOIB.match(n)), None)
     closed = [m for m in comm.messages if m.family == "ib-open"]
     if not nics and ipoib is None and not closed:
+        yield from _without_plugin(comm)
         return
     shut = ", ".join(dict.fromkeys(m.fields["nic"] for m in closed if "nic" in m.fields)) or "one"
     what = (
@@ -69,6 +71,16 @@ def sockets(ranks: Ranks, nccl: Nccl) -> Iterator[Finding]:
             Step("Give the container the adapters", "docker run --device=/dev/infiniband --ulimit memlock=-1 IMAGE", "reversible", "NCCL_DEBUG=INFO shows `Using network IB`"),
         ),
     )  # fmt: skip
+
+
+def _without_plugin(comm: NcclComm) -> Iterator[Finding]:
+    """A vendor's plug-in is installed and found no device: by design on a host without one, the reason for TCP on any other."""
+    told, known = [m for m in comm.messages if m.family == "ofi-absent"], family("ofi-absent")
+    if told and known is not None:
+        yield Finding(
+            SOCKET_FALLBACK.slug, NOTE, "host", f"NCCL goes over TCP between hosts. {known.meaning}", tuple(m.at("text") for m in told[:2]), POSSIBLE,
+            remediation=(Step(known.remedy),),
+        )  # fmt: skip
 
 
 def split(ranks: Ranks) -> Iterator[Finding]:
@@ -134,11 +146,17 @@ def gpudirect(ranks: Ranks, nccl: Nccl, facts: FactView) -> Iterator[Finding]:
     what = f"NCCL says that the adapters {', '.join(off[:4])} cannot do it." if off else "The connections lack the suffix /GDRDMA."
     if setting:
         what += f" {setting}={comm.env[setting]} forbids it."
+    able = bool(told) and not off and setting is None
+    if able:
+        what += f" The adapters can ({', '.join([*told][:4])}): the GPU is too far from them for NCCL, or its part has no GPUDirect RDMA (DGX Spark)."
     yield Finding(
         GDR_OFF.slug, WARNING, "host",
         f"Traffic between hosts is copied through host memory: GPUDirect RDMA is not in use. {what}",
         tuple(evidence) or (comm.at("transports"),), LIKELY if off or setting else POSSIBLE, "roughly half the adapter's rate on large messages",
         (
+            Step("See how far each GPU is from the adapters: farther than PXB NCCL copies through the host", "nvidia-smi topo -m"),
+            Step("Where the way is short enough in fact: allow it, and measure", "export NCCL_NET_GDR_LEVEL=PHB", "reversible", "all_reduce_perf -b 1G -e 1G"),
+        ) if able else (
             Step("Is the module there, and of this driver?", "lsmod | grep -E 'nvidia_peermem|nv_peer_mem'; cat /sys/module/nvidia_peermem/version"),
             Step("Load it", "sudo modprobe nvidia_peermem", "reversible", "NCCL_DEBUG=INFO shows /GDRDMA"),
         ),

@@ -46,10 +46,18 @@ _LESS_SURE = {
     "mpi-abort": LIKELY,
     "shm-cuda": LIKELY,
     "memlock-silent": LIKELY,
+    "memlock-ofi": LIKELY,
     "ib-flushed": LIKELY,
     "truncated": LIKELY,
     "may-hang": POSSIBLE,
 }
+# Addresses that lead to no other host.
+_NOWHERE = (
+    ("to 169.254.", "link-local: an interface gives itself such a one where nobody configured it, and other hosts do not reach it"),
+    ("to fe80:", "link-local: it is reached over one link alone, mostly not over the one that the hosts share"),
+    ("to 172.17.0.", "of Docker's own bridge, which no other host reaches"),
+    ("to 127.", "of the loopback interface, which no other host reaches"),
+)
 # What a launcher sees of a process that the watchdog ended.
 _SEEN_OUTSIDE = frozenset(("ray-worker", "jax-barrier", "tf-collective", "mpi-abort"))
 _COMMANDS: dict[str, tuple[Step, ...]] = {
@@ -97,6 +105,8 @@ def judged(facts: FactView) -> Iterator[Finding]:
     for job in _jobs(facts[Nccl]):
         messages = [m for c in job for m in c.messages if m.tier < _ENDED]
         first = root(messages)
+        if first is not None and first.family == "torch-cuda" and any(m.family in ("hip", "hip-file") for m in messages):
+            first = None  # the framework's word for a call of HIP
         if first is not None and first.family in _SEEN_OUTSIDE and watchdog is not None and (watchdog.works or watchdog.accused):
             continue
         if first is None:
@@ -202,6 +212,9 @@ def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessa
         words.append(f"NCCL's own words in the input are `{unknown.text[:160]}`.")
     if slug == NO_INTERFACE.slug and "NCCL_SOCKET_IFNAME" in env:
         words.append(f"NCCL_SOCKET_IFNAME is set to {env['NCCL_SOCKET_IFNAME']}, and no interface of that name is up here.")
+    nowhere = next((told for mark, told in _NOWHERE if mark in first.text), None) if slug == NETWORK_ERROR.slug else None
+    if nowhere is not None:
+        words.append(f"The address in it is {nowhere}.")
     if len(ranks) > 1:
         words.append(f"Ranks {', '.join(map(str, ranks[:12]))}{' and more' if len(ranks) > 12 else ''} say the same.")
     echoes = [m for m in others if m.slug not in (None, slug) or m.tier >= PEER]
@@ -230,6 +243,8 @@ def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessa
         steps = dead.steps or (unread, *steps)
     elif known is not None:
         steps = (Step(known.remedy), *steps)
+    if nowhere is not None:
+        steps = (Step("See which interface each host has in the network they share, and name it (a container needs --network=host for it)", "ip -br addr; export NCCL_SOCKET_IFNAME=INTERFACE", "reversible", "NCCL_DEBUG=INFO shows `Bootstrap : Using INTERFACE`"), *steps)
     return Finding(
         slug,
         ERROR,

@@ -224,6 +224,8 @@ def pinned(settings: Settings, around: Around) -> Iterator[Advice]:
     ):
         setting = settings.get(name)
         if setting is not None and setting.value.strip():
+            if setting.value.strip().startswith("^"):
+                words = "NCCL chooses among the algorithms that are left; what was kept out is missed where it is the best."
             yield Advice(setting=setting, severity=NOTE, words=words)
 
 

@@ -33,6 +33,7 @@ def diagnose(
                     and (cause.host == effect.host or cause.slug in JOB_WIDE_CAUSES and effect.slug in JOB_WIDE_EFFECTS)
                     and severity_rank(cause.severity) <= severity_rank(effect.severity)
                     and near(rule.scope, cause, effect)
+                    and _of_its_kind(cause, effect)
                     and (not cause.runs or not effect.runs or set(cause.runs) & set(effect.runs))
                     and not _above(parents, effect_at, cause_at)
                 ):
@@ -48,6 +49,16 @@ def diagnose(
         if place not in parents
     ]
     return tuple(sorted(_folded(roots), key=_weight))
+
+
+# What is not measured, and which settings can be behind it.
+_BY_NETWORK = frozenset(("socket-fallback", "gdr-off"))
+_NETWORK = ("NCCL_IB", "NCCL_NET", "NCCL_SOCKET", "NCCL_OOB", "NCCL_DMABUF", "NCCL_CROSS", "NCCL_TOPO", "NCCL_GRAPH")
+
+
+def _of_its_kind(cause: Finding, effect: Finding) -> bool:
+    """A protocol that somebody pinned takes no adapter away."""
+    return cause.slug != "nccl-env" or effect.slug not in _BY_NETWORK or any(name in cause.message for name in _NETWORK)
 
 
 def _key(finding: Finding) -> tuple[object, ...]:

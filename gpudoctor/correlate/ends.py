@@ -12,6 +12,7 @@ from gpudoctor.facts.launch import Launches, StartFailure, StartFailures
 from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage, NcclProc, NcclRank
 from gpudoctor.facts.store import FactStore
 from gpudoctor.model import ERROR, UNBUILT, WARNING, Evidence, Finding, Missing
+from gpudoctor.nccl_messages import family
 
 _MOST = 100_000  # ranks
 
@@ -102,9 +103,21 @@ def _nameless(store: FactStore) -> Missing | None:
     return None
 
 
+def _foreign(store: FactStore) -> Missing | None:
+    """A call of another vendor's runtime that failed."""
+    for comm in store.get(Nccl) or ():
+        message = next((m for m in comm.messages if m.family in ("hip", "hip-file")), None)
+        if message is not None and (known := family(message.family)) is not None:
+            return Missing("why RCCL failed", f"`{message.text[:200]}` ({message.source}, line {message.line}): {known.meaning} {known.remedy}", needed=True)
+    return None
+
+
 def _refused(store: FactStore) -> Missing | None:
     """A communicator that failed to begin, for a reason that is not there."""
     comms = [c for c in store.get(Nccl) or () if c.failure is None]
+    # Without SHARP NCCL goes on, whatever the calls gave back that should have set it up.
+    if any(m.family == "collnet-fallback" for comm in comms for m in comm.messages):
+        return None
     for comm in comms:
         proc, told = next(((p, r.failed) for _, p, r in comm.seats if r.failed and not r.completed and not _retried(comm, p, r, store)), (None, None))
         if proc is None or told is None:
@@ -148,8 +161,22 @@ def _crashed(store: FactStore) -> Missing | None:
         return None
     return Missing(
         "why the job ended",
-        f"the log ends with {crash}: what NCCL says before is in order, and nothing says what crashed: a core dump (coredumpctl info), "
+        f"the log has {crash}: what NCCL says before is in order, and nothing says what crashed: a core dump (coredumpctl info), "
         "or the same run with PYTHONFAULTHANDLER=1 and NCCL_DEBUG=INFO would tell",
+        needed=True,
+    )
+
+
+def _not_summed(store: FactStore) -> Missing | None:
+    """A program's own check of an all-reduce over ones, as vLLM's script makes it, that failed."""
+    ends = (store.get(LogEnds) or LogEnds()).ends if store.get(Nccl) else ()
+    told = next((told for end in ends for told in _sum_in(end)), None)
+    if told is None:
+        return None
+    return Missing(
+        "why the program's check of its all-reduce failed",
+        f"the log has {told}. A value that is one rank's own means that nothing was summed, as with vLLM's test script where it is of another release "
+        "than the library; any other one is wrong data. `all_reduce_perf -c 1` over the same GPUs, or vLLM's present script, tells which",
         needed=True,
     )
 
@@ -172,8 +199,8 @@ def _ended(store: FactStore) -> Missing | None:
 
 
 Question = Callable[[FactStore], "Missing | None"]
-_ALWAYS: tuple[Question, ...] = (_killed, _no_start, _recorded)
-_IN_ORDER: tuple[Question, ...] = (_unbuilt, _nameless, _refused, _crashed, _ended)  # where nothing was even warned of
+_ALWAYS: tuple[Question, ...] = (_killed, _no_start, _recorded, _foreign, _not_summed, _refused)
+_IN_ORDER: tuple[Question, ...] = (_unbuilt, _nameless, _crashed, _ended)  # where nothing was even warned of
 
 
 def _made(rank: NcclRank) -> bool:
@@ -187,12 +214,25 @@ _CRASH = re.compile(
     r"|(?:^|[\]:>|] )terminate called (?:after throwing an instance of|without an active exception)"
     r"|slurmstepd: error: .{0,80}oom[-_]kill event|(?:slurmstepd|srun): error: .{0,120} DUE TO NODE FAILURE"
 )
+# UCX, which is in every process of many MPIs, says it above its own list of calls.
+_CAUGHT = re.compile(r"\bCaught signal (?:4|6|7|8|11) \([A-Z]")
 _LAST = 5  # lines in which it stands: a shell says it after all else
 
 
 def _crash_in(end: LogEnd) -> Iterator[str]:
-    for number, line in end.lines[-_LAST:]:
-        if _CRASH.search(line) is not None:
+    last = len(end.lines) - _LAST
+    for place, (number, line) in enumerate(end.lines):
+        if _CAUGHT.search(line) or place >= last and _CRASH.search(line):
+            yield f"`{line.strip()[:160]}` ({end.source}, line {number})"
+
+
+_SUM = re.compile(r"AssertionError: Expected \d{1,6}, got (?:-?\d[\d.e+-]{0,24}|-?inf|nan)\s*$")
+
+
+def _sum_in(end: LogEnd) -> Iterator[str]:
+    asked = any("assert value == world_size" in line for _, line in end.lines)
+    for number, line in end.lines if asked else ():
+        if _SUM.search(line) is not None:
             yield f"`{line.strip()[:160]}` ({end.source}, line {number})"
 
 

@@ -40,6 +40,12 @@ class Complaints:
         self._kept: dict[int, int] = {}  # messages by tier
         self._classified: dict[tuple[str, str | None], tuple[Family, dict[str, str]] | None] = {}
 
+    @property
+    def of_rccl(self) -> bool:
+        """Did a file of RCCL's, which is made from NCCL's, or a call of HIP complain?"""
+        heard = [h.message for h in self._heard.values()]
+        return any(m.family in ("hip", "hip-file") or m.file is not None and ("hipify/" in m.file or "rccl/" in m.file) for m in heard)
+
     def __len__(self) -> int:
         return len(self._heard)
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
+from gpudoctor.facts.base import Loss
 from gpudoctor.facts.nccl import Diagnostic, Nccl
 from gpudoctor.facts.system import Software
 from gpudoctor.parsers import nccl_figures, nccl_process
@@ -283,8 +284,10 @@ class NcclLog:
 
     # --- result
 
-    def facts(self) -> Iterator[Nccl | Software]:
+    def facts(self) -> Iterator[Nccl | Software | Loss]:
         """Nothing where no line of NCCL's was seen; a version that only a list names is installed, and no run's."""
+        if self._connections.of_rccl or self.complaints.of_rccl:
+            yield Loss("NCCL's log", f"{self.source} is the log of RCCL, AMD's library: what it shares with NCCL (ranks, network, /dev/shm) is judged, its GPUs are not")
         if len(self.stated) == 1:
             ((stated, place),) = self.stated.items()
             yield Software({"nccl": stated}, evidence(self.source, place))

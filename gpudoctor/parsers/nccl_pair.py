@@ -35,6 +35,7 @@ class Connections:
 
     def __init__(self) -> None:
         self._vias: dict[bytes, tuple[tuple[str], str]] = {}
+        self.of_rccl = False  # which puts its communicator behind every transport
         self.known: dict[bytes, Connection] = {}
 
     def read(self, message: bytes, told: bytes) -> Connection | None:
@@ -53,6 +54,7 @@ class Connections:
             if found is None:
                 return None
             via = _via(found[6])
+            self.of_rccl |= b" nRanks " in rest
             known = ((via,), kind_of(via))
             if found.start(6) == len(message) - len(rest) and found.end() == len(message) and len(self._vias) < _MAX_VIAS:
                 self._vias[rest] = known

@@ -19,7 +19,7 @@ _CUDA = re.compile(rb"cudaDriverVersion (\d+)\s")
 _NICS = re.compile(rb"\[\d+\]([\w.+-]+:\d+/\w+)(?=[ ;])")
 _INTERFACES = re.compile(rb"\[\d+\]([\w.:@-]+:\[?[0-9a-fA-F.:%]+\]?<\d+>)")
 _ADDRESS = re.compile(rb"Using (?:interface )?(?:\[\d+\])?([\w.@-]+:[0-9a-fA-F.:%]+)(?:<\d+>)?\s")
-_GDR = re.compile(rb"GPU Direct RDMA (Enabled|Disabled) for HCA (\d+) '([^']+)'")
+_GDR = re.compile(rb"GPU Direct RDMA (?:\([A-Za-z-]{1,20}\) )?([Ee]nabled|[Dd]isabled) for HCA (\d+) '([^'\s]+)['\s]")
 _GDR_OLD = re.compile(rb"GPU Direct RDMA (Enabled|Disabled) for GPU \S+ / HCA (\d+) \(distance")
 _AFFINITY = re.compile(rb"(?:Setting affinity for GPU (\d+) to|Affinity for GPU (\d+) is) ([^\n(]*)")
 _FORCED = re.compile(rb"\(GPU affinity = ([\d,-]+) ; CPU affinity = ([\d,-]+)\)")
@@ -99,12 +99,12 @@ def _ib(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
 
 def gdr(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
     """GPUDirect RDMA of one NIC; one GPU that can do it is enough."""
-    if b"Direct RDMA Disabled" in message:
+    if b"Direct RDMA Disabled" in message or b") disabled for HCA" in message:
         seen.note("gdr off", where)
     found = _GDR.search(message)
     if found is not None:
         name = found[3].decode("utf-8", "replace")
-        proc.gdr[name] = proc.gdr.get(name, False) or found[1] == b"Enabled"
+        proc.gdr[name] = proc.gdr.get(name, False) or found[1].lower() == b"enabled"
     else:
         old = _GDR_OLD.search(message)
         if old is not None:

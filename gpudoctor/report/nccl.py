@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from gpudoctor.facts.nccl import Graph, Nccl, NcclComm, kind_of
 from gpudoctor.facts.store import FactStore
 from gpudoctor.nccl_diagnostics import FAULT, PASSED, REMARK, STRANGE, UNABLE, read
+from gpudoctor.nccl_messages import DOES_WITHOUT, family
 from gpudoctor.report.layout import Style, counted, hanging, spans
 from gpudoctor.report.nccl_choices import line as choices
 
@@ -41,6 +42,17 @@ def view(store: FactStore, style: Style) -> list[str]:
         said = "; ".join(f"`{m.text[:160]}` (line {m.line})" for m in unknown[:_ALIKE])
         more = f" and {len(unknown) - _ALIKE} more" if len(unknown) > _ALIKE else ""
         lines += hanging(f"{'' if lines else 'NCCL':<{_COLUMN}}", " " * _COLUMN, f"warns of something that gpudoctor does not know: {said}{more}", style)
+    return lines + _goes_on(nccl, bool(lines), style)
+
+
+def _goes_on(nccl: Nccl | None, under: bool, style: Style) -> list[str]:
+    """What NCCL complains of, goes on without, and no check judges."""
+    told = {m.family: m for m in reversed(nccl.messages if nccl is not None else ()) if m.tier == DOES_WITHOUT and m.slug is None}
+    lines: list[str] = []
+    for name, message in [*told.items()][::-1][:_ALIKE]:
+        known = family(name)
+        if known is not None:
+            lines += hanging(f"{'' if under or lines else 'NCCL':<{_COLUMN}}", " " * _COLUMN, f"`{message.text[:160]}` (line {message.line}): {known.meaning}", style)
     return lines
 
 

@@ -92,3 +92,139 @@ def test_a_variable_that_the_log_itself_says_was_read_is_known() -> None:
     echo = line("NCCL INFO NCCL_NCHANNELS_PER_PEER set by environment to 16.")
     assert not found(report(echo), "nccl-env")
     assert [f.severity for f in found(report("export NCCL_NCHANNELS_PER_PEER=16\nexport NCCL_DEBUG=INFO\n"), "nccl-env").values()] == ["note"]
+
+
+RCCL = "node01:700:710 [0] NCCL INFO Channel 00/0 : 0[c1000] -> 1[c5000] via P2P/IPC comm 0x55d0c0ffee10 nRanks 02\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "/src/build/hipify/src/transport/p2p.cc:241 NCCL WARN Cuda failure 'invalid argument'",
+        "/src/build/hipify/src/transport/p2p.cc:239 NCCL WARN hipIpcGetMemHandle failed : invalid argument",
+        "/rccl/src/init.cc:100 NCCL WARN HIP failure: 'out of memory'",
+    ],
+)
+def test_a_call_of_hip_is_no_fault_of_nvidias(words: str) -> None:
+    told = report(RCCL + line(words) + line("NCCL INFO group.cc:100 -> 1 [Async thread]") + "RuntimeError: NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)\n")
+    assert told.exit_code == 3 and not told.diagnoses
+    assert any("RCCL" in m.reason and "amdgpu" in m.reason for m in told.missing)
+
+
+def test_what_rccl_shares_with_nccl_is_judged_and_nccls_own_is_not_called_rccls() -> None:
+    peer = report(RCCL + line("/build/hipify/src/misc/socket.cc:50 NCCL WARN socketProgress: Connection closed by remote peer 10.0.0.2<40000>"))
+    assert found(peer, "peer-died") and any("RCCL" in m.reason for m in peer.missing)
+    assert report(RCCL).exit_code == 0
+    for words in ("transport/p2p.cc:241 NCCL WARN Cuda failure 'invalid argument'", "NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"):
+        assert not any("RCCL" in m.reason for m in report(line(words)).missing), words
+    assert found(report(line("transport/p2p.cc:241 NCCL WARN Cuda failure 'invalid argument'")), "cuda-error")
+
+
+SUM = '[rank0]:     assert value == world_size, f"Expected {world_size}, got {value}"\n[rank0]: '
+
+
+def test_a_programs_own_check_of_its_all_reduce() -> None:
+    """Neither a fault that could be named nor a pass."""
+    start = line("NCCL INFO ncclCommInitRank comm 0x55 rank 0 nranks 1 cudaDev 0 nvmlDev 0 busId 70 commId 0x86 - Init COMPLETE")
+    told = report(start + "[rank0]: Traceback (most recent call last):\n" + SUM + "AssertionError: Expected 2, got 1.0\n" + "\n" * 3 + "run.py FAILED\n" * 8)
+    assert told.exit_code == 3 and any("Expected 2, got 1.0" in m.reason for m in told.missing)
+    assert report(start + SUM + "ValueError: no such model\n").exit_code == 0
+    assert report(start + "AssertionError: Expected 3, got 4\n").exit_code == 0  # of any program's
+
+
+def test_a_crash_that_ucx_tells_of_above_its_own_list_of_calls() -> None:
+    start = line("NCCL INFO Using network IB") + line("NCCL INFO Connected all rings")
+    calls = "".join(f"{n:2} 0x0000000000042520 __sigaction()  ???:0\n" for n in range(12))
+    told = report(start + "[node01:700:0:712] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x8)\n" + calls)
+    assert told.exit_code == 3 and any("Caught signal 11" in m.reason for m in told.missing)
+    assert report(start + "Caught signal 15, saving a checkpoint\n" + calls).exit_code == 0
+
+
+SHARP = line("sharp_plugin.c:320 NCCL WARN NET/IB : SHARP coll init error: Cannot create SHARP job(-11)") + line("NCCL INFO transport.cc:291 -> 2") + line("NCCL INFO init.cc:670 -> 2")
+
+
+def test_nccl_goes_on_without_sharp() -> None:
+    told = report(SHARP + line("transport.cc:323 NCCL WARN Cannot initialize CollNet, using point-to-point network instead"))
+    assert told.exit_code == 0 and not told.diagnoses
+    assert report(line("NCCL INFO transport.cc:291 -> 2") + line("NCCL INFO init.cc:670 -> 2")).exit_code == 3
+
+
+def test_a_failed_start_is_no_pass_beside_a_warning() -> None:
+    slow = SOCKET.replace("{0}", "ib0")
+    told = report(slow + line("NCCL INFO init.cc:1501 -> 2", 20))
+    assert found(told, "socket-fallback") and told.exit_code == 0  # connections were made after all
+    began = "".join(line(f"NCCL INFO NET/Socket : Using [0]ib0:10.0.0.{n}<0>", n) + line("NCCL INFO Using network Socket", n) for n in (1, 2))
+    told = report(began + line("NCCL INFO init.cc:1501 -> 2", 1))
+    assert found(told, "socket-fallback") and told.exit_code == 3
+
+
+GDR = RDMA + line("NCCL INFO NET/IB : GPU Direct RDMA {} for HCA 0 'mlx5_0'") + line("NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/IB/0")
+
+
+def test_adapters_that_can_do_gpudirect_need_no_module() -> None:
+    for can in ("Enabled", "(DMABUF) enabled"):
+        (finding,) = found(report(GDR.format(can)), "gdr-off").values()
+        assert not any("modprobe" in (s.command or "") for s in finding.remediation) and "mlx5_0" in finding.message, can
+    for cannot in ("Disabled", "(PCI) disabled"):
+        (finding,) = found(report(GDR.format(cannot)), "gdr-off").values()
+        assert any("modprobe" in (s.command or "") for s in finding.remediation), cannot
+
+
+def test_a_plug_in_without_a_device_is_told_where_tcp_is_used_between_hosts() -> None:
+    absent = line("nccl_net_ofi_rdma_init:7978 NCCL WARN NET/OFI OFI fi_getinfo() call failed: No data available")
+    between = "".join(line(w, n) for n in (1, 2) for w in ("NCCL INFO NET/IB : No device found.", f"NCCL INFO NET/Socket : Using [0]eth0:10.0.0.{n}<0>", "NCCL INFO Using network Socket"))
+    (finding,) = found(report(absent + between), "socket-fallback").values()
+    assert finding.severity == "note" and "fi_info" in (finding.remediation[0].step)
+    assert not found(report(between), "socket-fallback")
+    assert report(line("NCCL INFO NET/OFI Selected Provider is efa (found 4 nics)")).exit_code == 0
+
+
+def test_memory_that_the_plug_in_could_not_lock() -> None:
+    told = report(line("register_mr_buffers:465 NCCL WARN NET/OFI Unable to register memory (type = 1) for device 0. RC: 12, Error: Cannot allocate memory"))
+    assert [f.confidence for f in found(told, "memlock").values()] == ["likely"]
+    other = report(line("register_mr_buffers:544 NCCL WARN NET/OFI Unable to register memory (type = 2) for device 0. RC: -22, Error: Invalid argument"))
+    assert found(other, "network-error") and not found(other, "memlock")
+
+
+def test_what_nccl_said_itself_stands_with_the_programs_failure() -> None:
+    test = "# nThread 1 nGpus 1 minBytes 8 maxBytes 1024 step: 2(factor) warmup iters: 0 iters: 1 validation: 0\nNCCL version 2.8.3+cuda11.1\n"
+    failed = "node01: Test NCCL failure common.cu:777 'unhandled system error'\n"
+    told = report(test + line("graph/xml.cc:332 NCCL WARN Could not find real path of /sys/class/pci_bus/0000:21/../../0000:21:00.0") + failed)
+    (finding,) = found(told, "bandwidth-failed").values()
+    assert "/sys/class/pci_bus" in finding.message and "2.10" in finding.remediation[0].step
+    (plain,) = found(report(test + line("misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]") + failed), "bandwidth-failed").values()
+    assert "libibverbs" not in plain.message
+
+
+def test_an_exception_in_one_line_with_its_stack() -> None:
+    told = report(
+        "terminated with exception: NCCL error: remote process exited or there was a network error, NCCL version 2.20.5  ncclRemoteError: A call failed   "
+        "Last error:   NET/IB : Got completion from peer 10.0.0.2<38536> with error 12, opcode 48   Exception raised from checkForNCCLErrorsInternal at "
+        "/opt/pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1736 (most recent call first):   frame #1: c10d::ProcessGroupNCCL::checkForNCCLErrors()\n"
+    )
+    assert found(told, "network-error") and told.exit_code == 1
+
+
+@pytest.mark.parametrize(("address", "what"), [("169.254.7.1<40815>", "link-local"), ("fe80::14ad%veth7<40123>", "link-local"), ("172.17.0.2<40000>", "Docker"), ("127.0.0.1<40000>", "loopback")])
+def test_an_address_that_leads_to_no_other_host(address: str, what: str) -> None:
+    told = report(line(f"misc/socket.cc:441 NCCL WARN socketStartConnect: Connect to {address} failed : Software caused connection abort"))
+    (finding,) = found(told, "network-error").values()
+    assert what in finding.message and "NCCL_SOCKET_IFNAME" in (finding.remediation[0].command or "")
+    plain = report(line("misc/socket.cc:441 NCCL WARN socketStartConnect: Connect to 10.169.254.1<40815> failed : Connection refused"))
+    (finding,) = found(plain, "network-error").values()
+    assert "The address in it" not in finding.message and "NCCL_SOCKET_IFNAME=" not in (finding.remediation[0].command or "")
+
+
+def test_a_call_that_the_driver_does_not_offer() -> None:
+    (finding,) = found(report(line("init.cc:416 NCCL WARN Cuda failure 'operation not supported'")), "cuda-error").values()
+    assert "vGPU" in finding.message and "enable_uvm" in finding.remediation[0].step
+    (other,) = found(report(line("init.cc:416 NCCL WARN Cuda failure 'invalid argument'")), "cuda-error").values()
+    assert "vGPU" not in other.message
+
+
+def test_a_pinned_protocol_takes_no_adapter_away() -> None:
+    between = RDMA + line("NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/IB/0")
+    told = report(line("NCCL INFO NCCL_PROTO set by environment to LL") + between)
+    assert {d.finding.slug for d in told.diagnoses} >= {"nccl-env", "gdr-off"}
+    told = report(line("NCCL INFO NCCL_IB_HCA set to mlx5_9") + SOCKET.replace("{0}", "ib0"))
+    assert "socket-fallback" in {d.finding.slug for d in told.diagnoses}
