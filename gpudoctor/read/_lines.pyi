@@ -1,6 +1,7 @@
 from collections.abc import Callable
 
 def walk(
+    memory: object,
     text: bytes,
     look_for_broken: bool,
     cuts: list[tuple[bytes, bytes, int]],
@@ -19,4 +20,6 @@ def walk(
     long_head: int,
     /,
 ) -> tuple[list[bytes] | None, list[int], list[int], int, int]: ...
+def memory() -> object: ...
+def forget(memory: object, /) -> None: ...
 def present(text: bytes, wanted: bytes, /) -> bytes: ...

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["present", "walk"]
+__all__ = ["forget", "memory", "present", "walk"]
 
 try:
-    from gpudoctor.read._lines import present, walk
+    from gpudoctor.read._lines import forget, memory, present, walk
 except ImportError:
-    walk = None  # type: ignore[assignment]  # gpudoctor.read.nccl_cut has it in Python
+    walk = memory = forget = None  # type: ignore[assignment]  # gpudoctor.read.nccl_cut has it in Python
 
     def present(text: bytes, wanted: bytes, /) -> bytes:
         """Those of the wanted bytes that stand in the text, in their order, and 0xff for any that is not ASCII."""

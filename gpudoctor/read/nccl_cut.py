@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from gpudoctor.read.compiled import walk
+from gpudoctor.read.compiled import forget, memory, walk
 from gpudoctor.read.nccl_line import INFO, LONG, MARK, MAX_SHORT, joined
 from gpudoctor.read.nccl_silent import CALLS, CHOSE, FAR, OPCOUNT, QUIET, SILENT, WARNS, W, tells
 
@@ -57,6 +57,7 @@ class Cutter:
         self._told: dict[bytes, set[bytes]] = {}  # by what stands before the mark
         self._fellows: dict[bytes, list[set[bytes]]] = {}  # the same: what all threads of its process have told
         self._processes: dict[bytes, list[set[bytes]]] = {}  # the same by process
+        self._memory = memory() if walk is not None else None  # of the compiled walk: must forget what the sets forget
         self._room = _MAX_TOLD
         self._sizes: dict[tuple[bytes, bytes, bytes], tuple[int, int]] = {}  # the smallest and the largest call of each choice told
         self._called: set[bytes] = set()  # what stands before the mark of threads of which a call was told
@@ -70,7 +71,12 @@ class Cutter:
                 told.clear()
             self._room = _MAX_TOLD
             self._sizes.clear()
+            self._forget_walk()
         self._called.clear()
+
+    def _forget_walk(self) -> None:
+        if self._memory is not None:
+            forget(self._memory)
 
     def cut(self, text: bytes, dull: Dull = (set(), set())) -> Cutting:
         """dull: the shapes of lines that hold nothing, without digits and with every digit 0 (gpudoctor.read.shapes)."""
@@ -96,7 +102,7 @@ class Cutter:
         cuts: list[Cut] = []
         sets = (self._told, self._fellows, QUIET, SILENT, _ASKED, NAMING, *dull)
         calls = (self._thread, self._new, self._heard)
-        others, numbers, places, lines, added = walk(text, look_for_broken, cuts, *sets, *calls, self.run_into, LONG)
+        others, numbers, places, lines, added = walk(self._memory, text, look_for_broken, cuts, *sets, *calls, self.run_into, LONG)
         self._room -= added
         return Cutting(cuts, others, numbers, lines, text, places) if others is not None else None
 
@@ -236,6 +242,7 @@ class Cutter:
             self._processes.clear()
             self._sizes.clear()
             self._called.clear()
+            self._forget_walk()
         told = self._told[head] = set()
         fellows = self._fellows[head] = self._processes.setdefault(_process(head), [])
         fellows.append(told)

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpudoctor.read import nccl_cut
-from gpudoctor.read.compiled import present
+from gpudoctor.read.compiled import memory, present
 from gpudoctor.read.nccl_cut import Cutter, Cutting
 from gpudoctor.read.nccl_line import joined
 from gpudoctor.read.shapes import Shapes
@@ -26,7 +26,24 @@ WORDS = [
     b"Connected all rings", b"Trees [0]", b"h:1:2 [0] ", b"h:1:3 [0] ", b"node:77:78 [1] ", b"P2P/IPC", b"SHM/direct", b"/direct", b"\r", b"\0", b"\xff\xfe", b"1", b"23",
     b"x" * 130, b"9" * 1020, b"y" * 1030, b"",
 ]  # fmt: skip
+# Few threads that say few things again and again, between them of which communicator: what is remembered must be forgotten in time.
+HEADS = [b"h:1:2 [0] ", b"h:1:3 [0] ", b"node:1:9 [1] ", b"node:77:78 [1] ", b"no process ", b"NCCL h:1:2 [0] "]
+SAID = [
+    *(b"Channel %02d/0 : 0[0] -> %d[1] via %s" % (channel, peer, via) for channel in (0, 1) for peer in (1, 2) for via in (b"P2P/IPC", b"SHM/direct")),
+    b"Channel 00/24 : 0 1", b"Ring 00 : 0 -> 1 -> 2", b"comm 0x7f rank 1 nranks 2 x", b"ncclCommInitRank comm 0x7f rank 1", b"Trees [0] 1/-1/-1->0->-1",
+    b"comm 0x7f rank 0 nranks 2\r", b"Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\rh:1:3 [0] NCCL INFO comm 0x7f rank 1",
+]  # fmt: skip
+
+
+def text_of(*lines: tuple[bytes, bytes]) -> bytes:
+    return b"".join(head + b"NCCL INFO " + said + b"\n" for head, said in lines)
+
+
+TWICE = [(HEADS[1], SAID[0])] * 2  # remembered, and the second time known
+again = st.tuples(st.sampled_from(HEADS), st.sampled_from(SAID)).map(b"NCCL INFO ".join)
 line = st.one_of(
+    again,
+    again,
     st.lists(st.sampled_from(WORDS), max_size=7).map(b"".join),
     st.tuples(st.sampled_from(PREFIXES), st.sampled_from([*OF_NCCL, *OF_OTHERS])).map(lambda both: "".join(both).encode()),
     st.binary(max_size=40).map(lambda raw: raw.replace(b"\n", b"")),
@@ -43,6 +60,8 @@ def in_python(cutter: Cutter, text: bytes) -> Cutting:
     if cutter._odd:
         cutter._odd = False
         nccl_cut._cut_at_first_mark(found.cuts)
+    if cutter._room < 0:
+        cutter.forget()
     return found
 
 
@@ -59,15 +78,25 @@ def left(found: Cutting, shapes: Shapes) -> list[tuple[bytes, int]]:
 
 @compiled
 @settings(max_examples=300, deadline=None)
-@given(st.lists(chunk, min_size=1, max_size=4), st.lists(line, max_size=6), st.lists(line, max_size=3))
-@example([b"x" * 130 + b"h:1:2 [0] NCCL INFO Ring 00\rh:1:3 [1] NCCL INFO comm 0x1\n"], [], [])
-def test_as_python_does(chunks: list[bytes], dull: list[bytes], passed: list[bytes]) -> None:
+@given(st.lists(chunk, min_size=1, max_size=4), st.lists(line, max_size=6), st.lists(line, max_size=3), st.sampled_from([100_000, 100_000, 12, 2]))
+@example([b"x" * 130 + b"h:1:2 [0] NCCL INFO Ring 00\rh:1:3 [1] NCCL INFO comm 0x1\n"], [], [], 100_000)
+@example([text_of(*((head, said) for said in SAID * 3 for head in HEADS))], [], [], 100_000)
+@example([text_of(*TWICE, *TWICE, (HEADS[0], SAID[-2]), *TWICE)], [], [], 100_000)
+@example([text_of(*TWICE, *TWICE, (HEADS[2], SAID[-1]), *TWICE)], [], [], 100_000)
+@example([text_of(*((head, SAID[0]) for head in HEADS[:4] for _ in TWICE), *TWICE)], [], [], 2)
+def test_as_python_does(chunks: list[bytes], dull: list[bytes], passed: list[bytes], most: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nccl_cut, "_MAX_TOLD", most)
+        as_python_does(chunks, dull, passed)
+
+
+def as_python_does(chunks: list[bytes], dull: list[bytes], passed: list[bytes]) -> None:
     shapes = Shapes(nccl_cut._PID, nccl_cut._PID)
     shapes.dull[0].update(line.translate(None, b"0123456789") for line in dull)
     for line in passed:
         shapes.pass_over(line)
     ours, theirs = Cutter(), Cutter()
-    for text in chunks:
+    for text in (*chunks, *chunks):
         one, other = ours.cut(text, shapes.dull), in_python(theirs, text)
         assert one.cuts == other.cuts
         assert one.lines == other.lines == text.count(b"\n")
@@ -75,7 +104,7 @@ def test_as_python_does(chunks: list[bytes], dull: list[bytes], passed: list[byt
         assert list(zip(one.others, one.numbers, strict=True)) == left(other, shapes)
         assert [one.text[at : at + len(line) + 1] for at, line in zip(one.places, one.others, strict=True)] == [line + b"\n" for line in one.others]
         assert (ours._told, ours._sizes, ours._called, ours.run_into) == (theirs._told, theirs._sizes, theirs._called, theirs.run_into)
-        assert ours._room == theirs._room or max(ours._room, theirs._room) == nccl_cut._MAX_TOLD  # forgotten when it was used up
+        assert ours._room == theirs._room
 
 
 @compiled
@@ -87,7 +116,7 @@ def test_what_it_cannot_use_is_an_error_and_what_is_called_may_fail() -> None:
 
     def run(text: object, told: object, fellows: object, thread: object, asked: object = frozenset((b"Ring ",))) -> object:
         sets = (told, fellows, none, none, asked, frozenset((b"comm ",)), set(), set())
-        return walk(text, True, [], *sets, thread, failing, failing, [], 120)  # type: ignore[arg-type]
+        return walk(memory(), text, True, [], *sets, thread, failing, failing, [], 120)  # type: ignore[arg-type]
 
     with pytest.raises(TypeError):
         run("text", {}, {}, failing)
