@@ -7,8 +7,8 @@ from setuptools import Extension, setup
 
 LINES = Extension(
     "gpudoctor.read._lines",
-    ["gpudoctor/read/_lines.c"],
-    depends=["gpudoctor/read/_memory.h"],
+    ["gpudoctor/read/_lines.c", "gpudoctor/read/_words.c"],
+    depends=["gpudoctor/read/_memory.h", "gpudoctor/read/_words.h"],
     define_macros=[("Py_LIMITED_API", "0x030A0000")],  # one build for Python 3.10 and every later one
     extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra", "-Werror=implicit-function-declaration"],
     py_limited_api=True,

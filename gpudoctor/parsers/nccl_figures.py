@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from gpudoctor.parsers.nccl_complaints import Where
 from gpudoctor.parsers.nccl_process import Seen
 from gpudoctor.parsers.nccl_state import NO_RANK, Comm, Proc
+from gpudoctor.read.compiled import timings
 from gpudoctor.read.nccl_silent import CALLS, OPCOUNT
+
+if TYPE_CHECKING:
+    from gpudoctor.read._lines import Timings
 
 _CHANNELS = re.compile(rb"(\d+) coll channels, (?:\d+ collnet channels, )?(?:(\d+) nvls channels, )?(\d+) p2p channels")
 _PATTERN = re.compile(
@@ -75,8 +80,8 @@ def counts(proc: Proc, message: bytes) -> None:
     if found is not None:
         proc.channels = found
         comm = proc.current
-        if comm is not None and comm.channels is None:
-            comm.channels = found
+        if comm is not None and comm.told_channels is None:
+            comm.told_channels = found
 
 
 @lru_cache(256)
@@ -150,7 +155,7 @@ def _of_call(proc: Proc, message: bytes, where: Where) -> None:
     if found is not None:
         comm = Comm(found[1].decode(), NO_RANK, int(found[2]), 0)
         comm.where = where()
-        proc.begin(found[1], comm)
+        proc.begin(comm.pointer, comm)
 
 
 def _pattern(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
@@ -161,14 +166,20 @@ def _pattern(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
 
 
 def _timings(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
-    found = _TIMINGS.match(message)
-    if found is None or proc.current is None:
+    told = timings(message) or _timings_of(message)
+    comm = proc.current
+    if told is None or comm is None:
         return
-    comm, rank, nranks = proc.current, int(found[1]), int(found[2])
+    rank, nranks, seconds, parts = told
     if comm.rank != rank or comm.nranks != nranks:
         comm = proc.of_rank(rank, nranks) or comm
-    comm.init_seconds = float(found[3])
-    comm.init_said = found[4].decode("utf-8", "replace")
+    comm.init_seconds = float(seconds)
+    comm.init_said = parts
+
+
+def _timings_of(message: bytes) -> Timings | None:
+    found = _TIMINGS.match(message)
+    return (int(found[1]), int(found[2]), found[3], found[4].decode("utf-8", "replace")) if found is not None else None
 
 
 def _nvls(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:

@@ -234,16 +234,16 @@ class NcclLog:
         line = named(message)
         if line is None:
             return
-        pointer, rank, nranks, what, form, words = line
+        pointer, rank, nranks, what, details = line
         comm = proc.comms.get(pointer)
         starts = what == b"Init START"
         if comm is None or (starts and (comm.started or comm.ended)) or (comm.ended and not what.startswith((b"Destroy", b"Abort"))) or comm.rank != rank:
             self.order += 1
-            comm = Comm(pointer.decode(), rank, nranks, self.order)
+            comm = Comm(pointer, rank, nranks, self.order)
             proc.begin(pointer, comm)
             comm.where = where()
         if starts or not what or comm.comm_id is None:  # the end repeats what the start said
-            describe(comm, form, words)
+            describe(comm, details)
         if starts:
             comm.started = True
             comm.said = hash(message[: -len(_START)])
@@ -259,7 +259,7 @@ class NcclLog:
             self.order += 1
             comm = Comm("", int(found[1]), int(found[2]), self.order)
             comm.where = where()
-            proc.begin(b"%d" % self.order, comm)
+            proc.begin(str(self.order), comm)
 
     # --- complaints
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from gpudoctor.facts.nccl import kind_of
 from gpudoctor.parsers.nccl_state import Comm, Connection
+from gpudoctor.read.compiled import communicator
 from gpudoctor.read.nccl_line import TRANSPORT
+
+if TYPE_CHECKING:
+    from gpudoctor.read._lines import Details, Named
 
 _MAX_VIAS = 4096
 _MAX_KNOWN = 16_384  # connections: those of a job of 4,096 ranks, made again for each of its communicators
@@ -74,44 +79,39 @@ def _via(raw: bytes) -> str:
     return re.sub(r"/(\d+)\(\d+\)", r"/\1", raw.decode("utf-8", "replace"))
 
 
-# Pointer, rank, size; `Init START`, `Destroy COMPLETE` or nothing; which form it has, and what else the line says.
-Named = tuple[bytes, int, int, bytes, "re.Pattern[bytes]", tuple[bytes, ...]]
-
-
 def named(message: bytes) -> Named | None:
     """A line that names a communicator."""
+    found = communicator(message)
+    return found if found is not None else _named(message)
+
+
+def _named(message: bytes) -> Named | None:
     if message.startswith(b"comm "):
         found = _NODES.fullmatch(message)
         if found is not None:
-            words = found.groups()
-            return words[0], int(words[1]), int(words[2]), b"", _NODES, words
+            return found[1].decode(), int(found[2]), int(found[3]), b"", (int(found[4]), int(found[5]), int(found[6]))
     else:
         found = _INIT.fullmatch(message)
         if found is not None:
-            words = found.groups()
-            return words[0], int(words[1]), int(words[2]), words[7], _INIT, words
+            pointer, rank, nranks, cuda, nvml, bus, comm_id, what = found.groups()
+            return pointer.decode(), int(rank), int(nranks), what, (int(cuda), int(nvml), bus.decode(), comm_id.decode(), (cuda, nvml, bus))
     found = _COMM.match(message)
     if found is None:
         return None
     state = _STATE.search(message, found.end())
     what = (state[1] + b" " + state[2]) if state else b""
-    return found[1], int(found[2]), int(found[3]), what, _COMM, (message[found.end() :],)
+    return found[1].decode(), int(found[2]), int(found[3]), what, message[found.end() :]
 
 
-def describe(comm: Comm, form: re.Pattern[bytes], words: tuple[bytes, ...]) -> None:
+def describe(comm: Comm, details: Details) -> None:
     """What stands behind rank and size."""
-    if form is _INIT:
-        _, _, _, cuda, nvml, bus, comm_id, _ = words
-        comm.cuda_dev = int(cuda)
-        comm.nvml_dev = int(nvml)
-        comm.bus_id = bus.decode()
-        comm.comm_id = comm_id.decode()
-        comm.devices = (cuda, nvml, bus)
-    elif form is _NODES:
-        comm.nnodes, comm.local_ranks, comm.local_rank = int(words[3]), int(words[4]), int(words[5])
-    else:
-        _describe(comm, words[0])
+    if isinstance(details, bytes):
+        _describe(comm, details)
         comm.devices = None
+    elif len(details) == 5:
+        comm.cuda_dev, comm.nvml_dev, comm.bus_id, comm.comm_id, comm.devices = details
+    else:
+        comm.nnodes, comm.local_ranks, comm.local_rank = details
 
 
 def _describe(comm: Comm, message: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gpudoctor.facts.nccl import MAX_PAIRS, Choice, GpuPath, Graph, NcclProc, NcclRank
 from gpudoctor.parsers.nccl_place import Origin, Place, evidence
-from gpudoctor.record import made_of
+from gpudoctor.record import become
 
 NO_RANK = -1  # of a process that no line gave a number
 UNKNOWN = 1 << 30  # of a communicator whose size no line told
@@ -69,11 +69,11 @@ class Comm:
     completed = False
     ended: str | None = None
     failed: tuple[str, Place] | None = None
-    channels: tuple[int, int | None, int] | None = None
+    told_channels: tuple[int, int | None, int] | None = None
     ring_channels: int | None = None
     init_seconds: float | None = None
     init_said = ""  # the parts of that time, as they were printed
-    graphs: Mapping[int, Graph] = MappingProxyType({})
+    searched: Mapping[int, Graph] = MappingProxyType({})  # what NCCL's search came to, by pattern
     nvls: bool | None = None
     where: Place = (0, b"")
     devices: tuple[bytes, ...] | None = None  # words that may stand in brackets for its own device
@@ -113,36 +113,27 @@ class Comm:
         return True
 
     def record(self, source: str) -> NcclRank:
-        channels = self.channels or (self.ring_channels, None, None)
-        return made_of(
-            NcclRank,
-            {
-                "rank": self.rank if self.rank >= 0 else None,
-                "nranks": self.nranks if self.nranks < UNKNOWN else None,
-                "pointer": self.pointer or None,
-                "comm_id": self.comm_id,
-                "cuda_dev": self.cuda_dev,
-                "nvml_dev": self.nvml_dev,
-                "bus_id": self.bus_id,
-                "nnodes": self.nnodes,
-                "local_ranks": self.local_ranks,
-                "local_rank": self.local_rank,
-                "started": self.started,
-                "completed": self.completed,
-                "ended": self.ended,
-                "failed": (self.failed[0], evidence(source, self.failed[1])) if self.failed is not None else None,
-                "channels": channels[0],
-                "nvls_channels": channels[1],
-                "p2p_channels": channels[2],
-                "init_seconds": self.init_seconds,
-                "init_said": self.init_said,
-                "graphs": tuple(self.graphs[k] for k in sorted(self.graphs)) if self.graphs else (),
-                "nvls": self.nvls,
-                "order": self.order,
-                "transports": self.transports,
-                "origin": Origin(source, self.where),
-            },
-        )
+        """The same as a record, which it is from here on: a copy for each of a hundred thousand would cost more than the rest."""
+        values = self.__dict__
+        if self.rank < 0:
+            del values["rank"]
+        if self.nranks >= UNKNOWN:
+            del values["nranks"]
+        if not self.pointer:
+            del values["pointer"]
+        counted = values.pop("told_channels", None)
+        rings = values.pop("ring_channels", None)
+        if counted is not None or rings is not None:
+            values["channels"], values["nvls_channels"], values["p2p_channels"] = counted or (rings, None, None)
+        if self.failed is not None:
+            values["failed"] = self.failed[0], evidence(source, self.failed[1])
+        searched = values.pop("searched", None)
+        if searched:
+            values["graphs"] = tuple(searched[pattern] for pattern in sorted(searched))
+        values["origin"] = Origin(source, values.pop("where", (0, b"")))
+        values.pop("devices", None)
+        values.pop("said", None)
+        return become(NcclRank, self)
 
 
 class Proc:
@@ -170,7 +161,7 @@ class Proc:
         self.paths: dict[tuple[str, str], GpuPath] = {}
         self.drives: set[int] = set()
         self.failed_start: tuple[str, Place] | None = None
-        self.comms: dict[bytes, Comm] = {}
+        self.comms: dict[str, Comm] = {}
         self.all: list[Comm] = []
         self.current: Comm | None = None
         self.waiting: dict[int, Comm] = {}  # own rank -> connections told before their communicator
@@ -199,7 +190,7 @@ class Proc:
         self.figured.add(mark)
         return False
 
-    def begin(self, pointer: bytes, comm: Comm) -> None:
+    def begin(self, pointer: str, comm: Comm) -> None:
         self.comms[pointer] = comm
         self.all.append(comm)
         self.current = comm
@@ -212,9 +203,9 @@ class Proc:
             early = self.waiting.pop(comm.rank, None)
             if early is not None:
                 comm.transports.update(early.transports)
-            comm.channels = comm.channels or self.channels
-        if not comm.graphs:
-            comm.graphs = self.graphs
+            comm.told_channels = comm.told_channels or self.channels
+        if not comm.searched:
+            comm.searched = self.graphs
         self.graphs = {}
         comm.ring_channels = comm.ring_channels or self.ring_channels
         self.channels = self.ring_channels = None
@@ -259,7 +250,7 @@ class Proc:
         pattern, channels, intra, inter, here, there = groups
         graph = Graph(int(pattern), int(channels), float(intra), float(inter), here.decode(), there.decode())
         if self.current is not None and not self.current.completed:
-            self.current.graphs = {**self.current.graphs, graph.pattern: graph}
+            self.current.searched = {**self.current.searched, graph.pattern: graph}
         else:
             self.graphs[graph.pattern] = graph
 
@@ -279,17 +270,17 @@ class Proc:
                     known = home.transports.get(pair, ())
                     home.transports[pair] = (*known, *(n for n in names if n not in known))
                 continue
-            early.channels = self.channels
+            early.told_channels = self.channels
             early.ring_channels = self.ring_channels
             self.all.append(early)
         if not self.all and (self.channels or self.ring_channels or self.graphs):
             loose = Comm("", NO_RANK, UNKNOWN, 0)
-            loose.channels, loose.ring_channels, loose.graphs = self.channels, self.ring_channels, self.graphs
+            loose.told_channels, loose.ring_channels, loose.searched = self.channels, self.ring_channels, self.graphs
             self.all.append(loose)
-        elif self.all and self.all[-1].channels is None:
-            self.all[-1].channels = self.channels
-            self.all[-1].ring_channels = self.all[-1].ring_channels or self.ring_channels
-            self.all[-1].graphs = self.all[-1].graphs or self.graphs
+        elif self.all and (last := self.all[-1]).told_channels is None:
+            last.told_channels = self.channels
+            last.ring_channels = last.ring_channels or self.ring_channels
+            last.searched = last.searched or self.graphs
         return NcclProc(
             source=source,
             host=self.host,

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "_memory.h"
+#include "_words.h"
 
 #define SHAPE 1024 /* bytes of the longest line whose shape is compared here */
 
@@ -286,49 +287,10 @@ done:
     return found;
 }
 
-PyDoc_STRVAR(present_doc,
-"present(text, wanted)\n\n"
-"Those of the wanted bytes that stand in the text, in their order, and \\xff for any that is not ASCII.");
-
-#define WANTED 12 /* bytes that are looked for at once */
-
-/* Does any of the bytes stand in the text, or one that is not ASCII? In a form that compilers turn into vectors. */
-static int any_of(const unsigned char *text, Py_ssize_t size, const unsigned char *wanted) {
-    unsigned char high = 0, found = 0;
-    for (Py_ssize_t at = 0; at < size; at++) {
-        unsigned char same = 0;
-        for (int n = 0; n < WANTED; n++) same |= text[at] == wanted[n];
-        found |= same;
-        high |= text[at];
-    }
-    return found || (high & 0x80);
-}
-
-static PyObject *present(PyObject *module, PyObject *args) {
-    const char *text, *wanted;
-    Py_ssize_t size, several, count = 0;
-    char found[WANTED + 1];
-    unsigned char all[WANTED];
-    (void)module;
-    if (!PyArg_ParseTuple(args, "y#y#:present", &text, &size, &wanted, &several)) return NULL;
-    if (several < 1 || several > WANTED) {
-        PyErr_SetString(PyExc_ValueError, "1 to 12 wanted bytes");
-        return NULL;
-    }
-    for (int n = 0; n < WANTED; n++) all[n] = (unsigned char)wanted[n < several ? n : 0];
-    if (any_of((const unsigned char *)text, size, all)) {
-        unsigned char high = 0;
-        for (Py_ssize_t n = 0; n < several; n++)
-            if (memchr(text, wanted[n], size) != NULL) found[count++] = wanted[n];
-        for (Py_ssize_t at = 0; at < size; at++) high |= (unsigned char)text[at];
-        if (high & 0x80) found[count++] = (char)0xff;
-    }
-    return PyBytes_FromStringAndSize(found, count);
-}
-
 static PyMethodDef methods[] = {
     {"walk", walk, METH_VARARGS, walk_doc}, {"memory", new_memory, METH_NOARGS, memory_doc}, {"forget", forget_memory, METH_O, forget_doc},
-    {"present", present, METH_VARARGS, present_doc}, {NULL, NULL, 0, NULL}};
+    {"present", present, METH_VARARGS, present_doc}, {"communicator", communicator, METH_O, communicator_doc},
+    {"timings", timings, METH_O, timings_doc}, {NULL, NULL, 0, NULL}};
 static struct PyModuleDef_Slot slots[] = {{0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "_lines", .m_size = 0, .m_methods = methods, .m_slots = slots};
 

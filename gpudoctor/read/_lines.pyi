@@ -1,4 +1,11 @@
 from collections.abc import Callable
+from typing import TypeAlias
+
+# cudaDev, nvmlDev, busId, commId and the words of the three devices; nNodes, localRanks and localRank; or what is still to be read.
+Details: TypeAlias = tuple[int, int, str, str, tuple[bytes, bytes, bytes]] | tuple[int, int, int] | bytes
+# Pointer, rank, size; `Init START`, `Destroy COMPLETE` or nothing; and what else the line says.
+Named: TypeAlias = tuple[str, int, int, bytes, Details]
+Timings: TypeAlias = tuple[int, int, bytes, str]  # rank, nranks, seconds, parts
 
 def walk(
     memory: object,
@@ -23,3 +30,5 @@ def walk(
 def memory() -> object: ...
 def forget(memory: object, /) -> None: ...
 def present(text: bytes, wanted: bytes, /) -> bytes: ...
+def communicator(message: bytes, /) -> Named | None: ...
+def timings(message: bytes, /) -> Timings | None: ...

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gpudoctor.parsers import nccl_figures, nccl_pair
 from gpudoctor.read import nccl_cut
-from gpudoctor.read.compiled import memory, present
+from gpudoctor.read.compiled import communicator, memory, present, timings
 from gpudoctor.read.nccl_cut import Cutter, Cutting
 from gpudoctor.read.nccl_line import joined
 from gpudoctor.read.shapes import Shapes
@@ -151,3 +152,50 @@ def test_it_is_compiled_where_it_can_be() -> None:
     if not Path(nccl_cut.__file__).with_name("_lines.c").exists():
         pytest.skip("installed from the wheel for every machine")
     assert walk is not None, "run `pip install --editable .` once more"
+
+
+NUMBERS = st.one_of(st.integers(0, 4096).map(str), st.sampled_from(["", "-1", "007", "9" * 18, "9" * 19, "1x", "0x1", " 1"]))
+HEX = st.one_of(st.integers(0, 1 << 62).map("{:x}".format), st.sampled_from(["", "AB", "0x", "1 2", "g", "f" * 300]))
+ENDS = st.sampled_from(["\n", "\r\n", "", " \n", "\r", "\n\n", "x\n", "\r\r\n"])
+FORMS = [
+    ("{0} comm 0x{4} rank {1} nranks {2} cudaDev {3} nvmlDev {1} busId {5} commId 0x{6} - Init {7}{8}", ("START", "COMPLETE", "STARTCOMPLETE", "")),
+    ("comm 0x{4} rank {1} nRanks {2} nNodes {3} localRanks {1} localRank {2} MNNVL {7}{8}", ("0", "1", "", "-1")),
+    ("{0} comm 0x{4} rank {1} nranks {2} cudaDev {3} busId {5} - Init {7}{8}", ("START", "COMPLETE")),
+    ("Init timings - {0}: rank {1} nranks {2} total {3}.{1} (kernels {7}, alloc {5}){8}", ("0.33", "\xff", ")", "0.1\r")),
+    ("Init timings: rank {1} nranks {2} total {3} ({7}{8}", ("a)", "", "b\n)")),
+]
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> bytes:
+    """Of a communicator or of how long its start took: whole, or with some word that no release prints, or cut."""
+    form, words = draw(st.sampled_from(FORMS))
+    name = draw(st.sampled_from(["ncclCommInitRank", "ncclCommInitRankConfig", "", "a b", "ncclCommSplit"]))
+    values = [name, *(draw(NUMBERS) for _ in range(3)), *(draw(HEX) for _ in range(3)), draw(st.sampled_from(words)), draw(ENDS)]
+    text = form.format(*values).encode("latin-1")
+    return text[: draw(st.one_of(st.just(len(text)), st.integers(0, len(text))))]
+
+
+@compiled
+@settings(max_examples=600)
+@given(messages())
+@example(b"ncclCommInitRank comm 0x7f rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 3b000 commId 0xab - Init START\n")
+@example(b"comm 0x7f rank 1 nRanks 2 nNodes 1 localRanks 2 localRank 1 MNNVL 0\r\n")
+@example(b"Init timings - ncclCommInitRank: rank 1 nranks 2 total 0.26 (kernels 0.20, alloc 0.02)\n")
+def test_messages_as_the_expressions_read_them(message: bytes) -> None:
+    one, told = communicator(message), timings(message)
+    assert one is None or one == nccl_pair._named(message)
+    assert told is None or told == nccl_figures._timings_of(message)
+    # What nearly every line is must not be left to the expressions.
+    whole = nccl_pair._INIT.fullmatch(message) or nccl_pair._NODES.fullmatch(message)
+    assert one is not None or whole is None or any(len(word) > 18 for word in message.split() if word.isdigit())
+    for other in (message[3:], message + b"x", b""):
+        assert communicator(other) in (None, nccl_pair._named(other))
+
+
+@compiled
+def test_no_message() -> None:
+    for odd in (None, "comm 0x7f rank 1", 7):
+        for reads in (communicator, timings):
+            with pytest.raises(TypeError):
+                reads(odd)  # type: ignore[arg-type]
