@@ -245,9 +245,10 @@ def _joined(pile: _Pile) -> Intake:
         )
         stores.append(store)
     if any(Nccl in store for store in stores):
-        from gpudoctor.facts.homes import settle
+        from gpudoctor.facts.homes import lend_kills, settle
 
         missing.extend(settle(stores))
+        lend_kills(stores)
     return Intake(
         stores=tuple(stores),
         missing=tuple(dict.fromkeys(missing)),

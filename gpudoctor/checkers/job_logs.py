@@ -9,6 +9,7 @@ from typing import NamedTuple
 from gpudoctor.facts.hang import LogEnd, LogEnds
 from gpudoctor.facts.kernel import MemoryKills
 from gpudoctor.facts.nccl import Nccl, NcclProc
+from gpudoctor.facts.store import short
 from gpudoctor.model import Evidence, Step
 
 KILLED = "sudo dmesg -T | grep -iE 'out of memory|killed process|xid'"
@@ -113,13 +114,19 @@ def after(rank: int, stop: Stop, host: str | None) -> tuple[Step, ...]:
 
 
 def killed_by_kernel(rank: int, nccl: Nccl | None, kills: MemoryKills | None) -> Stop | None:
-    """The kernel's word that it ended this rank's process; within a container the log has another number for it."""
+    """The kernel's word that it ended this rank's process; within a container the log has another number for it.
+
+    A number is one process only on one host: the log of another host speaks of another's.
+    """
     for comm in nccl or () if kills is not None else ():
-        for number, proc, _ in comm.members():
-            kill = kills.of(proc.pid) if number == rank and kills is not None and proc.pid is not None else None
+        seats = list(comm.members())
+        hosts = {short(p.host) for _, p, _ in seats if p.host is not None}
+        for number, proc, _ in seats:
+            kill = kills.of(proc.pid, proc.host) if number == rank and kills is not None and proc.pid is not None else None
             if kill is not None:
                 spot = kill.at("*")
-                return Stop(f"The kernel ended its process {kill.pid} ({kill.name}) for want of memory: {spot.source}, {spot.where}.", spot, False, False)
+                open_ = f" That log does not name its host; rank {rank} ran on {proc.host}." if kill.host is None and len(hosts) > 1 else ""
+                return Stop(f"The kernel ended its process {kill.pid} ({kill.name}) for want of memory: {spot.source}, {spot.where}.{open_}", spot, False, False)
     return None
 
 

@@ -9,7 +9,10 @@ from gpudoctor.facts.hang import Frame
 from gpudoctor.facts.nccl import NcclRank, bdf_of
 from gpudoctor.model import Step
 
-_SHOW = "| xargs -rn1 sudo py-spy dump --pid"
+# sudo has a PATH of its own, which a virtual environment's programs are not on.
+_SPY = 'sudo "$(command -v py-spy || echo py-spy)" dump'
+_SHOW = f"| xargs -rn1 {_SPY} --pid"
+_GET = "py-spy: pip install py-spy"
 _OTHERS = "mpirun calls RANK OMPI_COMM_WORLD_RANK, srun by itself SLURM_PROCID"
 
 
@@ -23,11 +26,11 @@ def of_rank(rank: int | None, again: bool, host: str | None = None, seat: NcclRa
     if bdf is not None and any(f.file.endswith("/multiprocessing/spawn.py") for f in frames):
         # The environment that such processes were started with has no rank, their GPU tells them.
         return Step(
-            f"{when}: where does the code of {who} stand? Its process{where}, outside a container, by its GPU",
+            f"{when}: where does the code of {who} stand? Its process{where}, outside a container, by its GPU ({_GET})",
             f"nvidia-smi -i {bdf} --query-compute-apps=pid --format=csv,noheader {show}",
         )
     return Step(
-        f"{when}: where does the code of {who} stand? Its process{where} by its rank ({_OTHERS})",
+        f"{when}: where does the code of {who} stand? Its process{where} by its rank ({_OTHERS}; {_GET})",
         f"sudo grep -lzx RANK={rank if rank is not None else 'N'} /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 {show}",
     )
 
@@ -36,8 +39,8 @@ def of_process(pid: int | None, who: str, host: str | None) -> Step:
     """A process that runs, by the number it has for itself."""
     where = f" on {host}" if host else " on its host"
     if pid is None:
-        return Step(f"While it hangs: where does the code of {who} stand{where}", "sudo py-spy dump --pid PID")
+        return Step(f"While it hangs: where does the code of {who} stand{where} ({_GET})", f"{_SPY} --pid PID")
     return Step(
-        f"While it hangs: where does the code of {who} stand? Its process{where}, in a container or not",
+        f"While it hangs: where does the code of {who} stand? Its process{where}, in a container or not ({_GET})",
         f"grep -lP '^NSpid:.*\\t{pid}$' /proc/[0-9]*/status 2>/dev/null | cut -d/ -f3 {_SHOW}",
     )

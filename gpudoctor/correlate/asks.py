@@ -15,6 +15,8 @@ from gpudoctor.model import ERROR, WARNING, Finding, Missing
 
 _HANGS = frozenset(("collective-timeout", "rank-mismatch"))
 _MOST = 1 << 16  # ranks
+# Found in a virtual environment too: sudo has a PATH of its own.
+_STACK = 'sudo "$(command -v py-spy || echo py-spy)" dump --pid PID'
 _RAS_SINCE = (2, 24)  # NCCL's release notes
 # PyTorch 2.9 gave the setting its new name; 2.13 still takes the old one (both stand in its library).
 _BUFFER_SINCE = (2, 9)
@@ -42,7 +44,8 @@ def asked(stores: Iterable[FactStore], findings: Iterable[Finding], unbuilt: boo
             yield from _service(store, comm)
         if hung and not died:
             who = f"rank {suspects[0]}" if len(suspects) == 1 else "the ranks that others wait for"
-            yield Missing("a stack of the rank that did not come", "not in the input", f"where the code of {who} stands while it hangs: py-spy, as under Fix", pressing=True)
+            stack = f'where the code of {who} stands while it hangs, PID its process on its host:  {_STACK}'
+            yield Missing("a stack of the rank that did not come", "not in the input", stack, pressing=True)
         return
 
 

@@ -10,13 +10,22 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpudoctor.facts.gpu import Driver, Gpus
+from gpudoctor.facts.kernel import MemoryKills
 from gpudoctor.facts.nccl import Nccl, NcclProc, bdf_of
-from gpudoctor.facts.store import FactStore, Homes, short
+from gpudoctor.facts.store import STAND_IN, FactStore, Homes, short
 from gpudoctor.facts.topology import NvLinks, Pairs
 from gpudoctor.model import Missing
 
-_STAND_IN = re.compile(r"host-[0-9a-f]{6}(?:-\d+)?$")
 _SHOWN = 6
+
+
+def lend_kills(stores: Sequence[FactStore]) -> None:
+    """What the kernels of named hosts say of processes that they ended goes to the log that names those hosts: it is told by both."""
+    kills = [k for s in stores if s.named for k in (s.get(MemoryKills) or MemoryKills(())).kills if k.host is not None]
+    for store in stores:
+        if kills and Nccl in store and not (store.named and MemoryKills in store):
+            own = store.get(MemoryKills)
+            store.put(MemoryKills(tuple(dict.fromkeys((*(own.kills if own is not None else ()), *kills)))))
 
 
 class _Machine:
@@ -125,7 +134,7 @@ def _settled(
             reasons.update(dict.fromkeys(machine.names, "the input has outputs of this host, but none that tells of its GPUs"))
     taken = set(map(id, homes.values()))
     # A host under its own name is no other; one under a stand-in, or under none, may be any.
-    open_ = [s for s in known if id(s) not in taken and (not s.named or _STAND_IN.match(s.host or ""))]
+    open_ = [s for s in known if id(s) not in taken and (not s.named or STAND_IN.match(s.host or ""))]
     fits = [[s for s in open_ if m.fits(s)] for m in left]
     claims: dict[int, list[str]] = {}  # a machine of the input -> the hosts of the log that it may be
     for machine, mine in zip(left, fits, strict=True):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from gpudoctor.facts.base import Contradiction, Entry, Fact
+from gpudoctor.facts.store import STAND_IN, short
 
 
 class KernelEvent(Entry):
@@ -74,6 +75,7 @@ class MemoryKill(Entry):
 
     pid: int
     name: str
+    host: str | None = None  # the line's own word (syslog, journal), or whose output it is
 
 
 class MemoryKills(Fact):
@@ -89,5 +91,11 @@ class MemoryKills(Fact):
     def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> MemoryKills:
         return MemoryKills(tuple(k for p in parts for k in p.kills))
 
-    def of(self, pid: int | None) -> MemoryKill | None:
-        return next((k for k in self.kills if k.pid == pid), None)
+    def of(self, pid: int, host: str | None) -> MemoryKill | None:
+        """What it ended of this number on this host; where either name is not known, or stands for another, it may be."""
+        found = [k for k in self.kills if k.pid == pid and _may_be(k.host, host)]
+        return next((k for k in found if k.host is not None), found[0] if found else None)
+
+
+def _may_be(a: str | None, b: str | None) -> bool:
+    return a is None or b is None or short(a) == short(b) or STAND_IN.match(a) is not None or STAND_IN.match(b) is not None

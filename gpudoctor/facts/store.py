@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from gpudoctor.facts.base import Contradiction, Fact, Loss
 
 F = TypeVar("F", bound=Fact)
+STAND_IN = re.compile(r"host-[0-9a-f]{6}(?:-\d+)?$")  # what a snapshot has in place of a host's name
 
 
 class UndeclaredFact(Exception):

@@ -68,12 +68,19 @@ _NAMED = lazy(rf"NVRM: The NVIDIA GPU ({_B})")
 
 
 # `Memory cgroup out of memory: Killed process 816 (python), UID 0, …`; older kernels say `Kill process` before they do it.
+_LOGGED = lazy(r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? ([A-Za-z0-9][\w.-]{0,120}) kernel(?:\[\d{1,9}\])?: ")
 _KILLED = lazy(r"\bKilled process (\d{1,9})(?:, UID \d+,)? \(([^()]{1,40})\)")
+
+
+def _host(before: str) -> str | None:
+    """`Nov 29 12:00:00 node07 kernel: ` of syslog and the journal, `2026-11-29T12:00:00+00:00 node07 kernel[1]: ` of others."""
+    found = _LOGGED.search(before)
+    return found[1] if found is not None else None
 
 
 def parse(section: Section) -> Iterator[Fact | Loss]:
     kills = [
-        MemoryKill(pid=int(found[1]), name=found[2], origin={"*": section.at(line)})
+        MemoryKill(pid=int(found[1]), name=found[2], host=_host(line.text[: found.start()]) or section.host, origin={"*": section.at(line)})
         for line in section
         if "Killed process" in line.text and (found := _KILLED.search(line.text)) is not None
     ]

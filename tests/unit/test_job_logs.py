@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -105,16 +106,21 @@ def test_a_command_for_the_stack_names_no_process_of_a_run_that_is_over(tmp_path
     assert "Its last line before the time-out is" in finding.message and "just stops" not in finding.message
 
 
-def test_the_command_finds_the_process_by_its_rank() -> None:
-    """As printed, but for what it does with the number, and for sudo: the processes of another user, as a container's root, show their
+def test_the_command_finds_the_process_by_its_rank(tmp_path: Path) -> None:
+    """As printed, with a py-spy of a virtual environment that says how it was called, and but for sudo, which would not look there: the processes of another user, as a container's root, show their
     environment to nobody else."""
     from gpudoctor.checkers.job_stacks import of_process, of_rank
 
+    venv = tmp_path / "bin"
+    venv.mkdir()
+    (venv / "py-spy").write_text('#!/bin/sh\necho "$0" "$@"\n')
+    (venv / "py-spy").chmod(0o755)
     child = subprocess.Popen(["sleep", "30"], env={"RANK": "900713", "PATH": "/usr/bin:/bin"})
     try:
         for step in (of_rank(900713, False), of_process(child.pid, "rank 0", None)):
-            command = (step.command or "").replace("sudo ", "").replace("py-spy dump --pid", "echo")
-            assert subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=20).stdout.split() == [str(child.pid)]
+            command = (step.command or "").replace("sudo ", "")
+            done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=20, env={**os.environ, "PATH": f"{venv}:{os.environ['PATH']}"})
+            assert done.stdout.split() == [str(venv / "py-spy"), "dump", "--pid", str(child.pid)]
     finally:
         child.kill()
         child.wait()
@@ -228,3 +234,34 @@ def test_the_end_of_a_log_that_is_blank_lines_takes_no_room() -> None:
     assert len(ends.ends[0].lines) == 2048 and ends.ends[0].lines[-1] == (9000, "a")
     (ends,) = parse(Section(kind="log-end", source="job.log", lines=(), content=b"cut\nrank 0 stops here\n" + b"\n" * 4000, read=9000))
     assert ends.ends[0].lines == ((5000, "rank 0 stops here"),)
+
+
+TWO_HOSTS = "".join(
+    f"{host}:{pid}:{pid} [0] NCCL INFO ncclCommInitRank comm 0xa{rank} rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId 1000 commId 0xa - Init {word}\n"
+    for rank, (host, pid) in enumerate((("node07", 101), ("node08", 201)))
+    for word in ("START", "COMPLETE")
+) + "node07:101:111 [0] misc/socket.cc:47 NCCL WARN socketProgressOpt: Call to recv from 10.0.0.2<41000> failed : Connection reset by peer\n"  # fmt: skip
+KILL = "Memory cgroup out of memory: Killed process 201 (python3) total-vm:1kB, anon-rss:1kB\n"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "said"),
+    [
+        ("Nov 29 12:00:00 node08 kernel: " + KILL, "for want of memory: "),
+        ("2026-11-29T12:00:00.123456+00:00 node08.example.org kernel: " + KILL, "for want of memory: "),
+        ("root@node08:~# dmesg\n[ 12.5] " + KILL, "for want of memory: "),
+        ("[ 12.5] " + KILL, "That log does not name its host; rank 1 ran on node08."),
+        ("Nov 29 12:00:00 host-ab12cd kernel: " + KILL, "for want of memory: "),  # a stand-in may be any host
+        ("Nov 29 12:00:00 node07 kernel: " + KILL, None),
+        ("root@node07:~# dmesg\n[ 12.5] " + KILL, None),
+        ("root@node07:~# dmesg\n[ 12.5] " + KILL + "root@node08:~# dmesg\n[ 12.5] " + KILL.replace("201", "77"), None),
+        ("root@node07:~# dmesg\n[ 12.5] " + KILL.replace("201", "77") + "root@node08:~# dmesg\n[ 12.5] " + KILL, "for want of memory: "),
+    ],
+)
+def test_a_process_number_is_one_process_on_one_host_only(tmp_path: Path, kernel: str, said: str | None) -> None:
+    job, log = tmp_path / "job.log", tmp_path / "dmesg.txt"
+    job.write_text(TWO_HOSTS)
+    log.write_text(kernel)
+    finding = first(job, log).finding
+    assert finding.subject == "rank:1"
+    assert said in finding.message if said is not None else "for want of memory" not in finding.message
