@@ -84,17 +84,17 @@ class _Pile:
             self.by_host.setdefault(self._whose(section, into) if document else section.host, []).extend(into)
         return found
 
-    def state(self) -> tuple[dict[str | None, int], int, int]:
+    def state(self) -> tuple[dict[str | None, int], int, int, int]:
         """What `back` goes back to."""
-        return {host: len(parts) for host, parts in self.by_host.items()}, self.recognised, len(self.missing)
+        return {host: len(parts) for host, parts in self.by_host.items()}, self.recognised, len(self.missing), self.room
 
-    def back(self, state: tuple[dict[str | None, int], int, int]) -> None:
+    def back(self, state: tuple[dict[str | None, int], int, int, int]) -> None:
         """Without what came in since."""
-        counts, self.recognised, lost = state
+        counts, self.recognised, lost, self.room = state
         self.by_host = {host: parts[: counts[host]] for host, parts in self.by_host.items() if host in counts}
         del self.missing[lost:]
 
-    def processes_since(self, state: tuple[dict[str | None, int], int, int]) -> bool:
+    def processes_since(self, state: tuple[dict[str | None, int], int, int, int]) -> bool:
         """Did a process of a job write into what came in since?"""
         new = (part for host, parts in self.by_host.items() for part in parts[state[0].get(host, 0) :])
         return any(proc.pid is not None for part in new if isinstance(part, Nccl) for proc in part.procs)

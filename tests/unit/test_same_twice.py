@@ -150,3 +150,22 @@ def test_many_files_of_one_size_are_not_compared_each_with_each() -> None:
     assert [seen.content(document(n, of[n]), 18) for n in range(100)] == [None] * 100
     assert len(asked) == 100
     assert [seen.content(document(200 + n, of[n]), 18) for n in (0, 99)] == ["0", "99"]
+
+
+def test_a_copy_takes_no_room_for_the_ends_of_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is room for a log and a part of another: with copies of the first the other one's end is kept as without."""
+    from gpudoctor import ingest
+    from gpudoctor.facts.hang import LogEnds
+    from gpudoctor.read.source import open_all
+
+    first, other = tmp_path / "a.log", tmp_path / "z.log"
+    first.write_text("".join(LOG.read_text().splitlines(keepends=True)) + "step\n" * 4000)
+    other.write_text(first.read_text().replace("step", "pets"))
+    copies = [Path(shutil.copy(first, tmp_path / f"copy{n}.log")) for n in range(3)]
+    monkeypatch.setattr(ingest, "_ENDS", 3 * first.stat().st_size // 2)
+
+    def ends(*files: Path) -> dict[str, int]:
+        stores = ingest.take((), open_all([str(f) for f in files])).stores
+        return {Path(e.source).name: len(e.lines) for s in stores for e in (s.get(LogEnds) or LogEnds()).ends}
+
+    assert ends(first, *copies, other) == ends(first, other) and len(ends(first, other)) == 2
