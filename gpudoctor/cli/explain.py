@@ -16,63 +16,104 @@ if TYPE_CHECKING:
     from gpudoctor.discover import Plugins
     from gpudoctor.model import Cause
     from gpudoctor.nccl_messages import Family
+    from gpudoctor.sayings import Saying
+
+_ERROR = re.compile(r"s?xid[ :#-]{0,2}\d{1,6}", re.I)
+_LOGGED = re.compile(r"\bS?Xid \(")  # as the driver prints it, and nobody else
+_MOST = 1 << 20  # characters of a paste
+_SHOWN = 8  # entries of one
 
 
 @click.command("explain")
 @click.argument("names", metavar="CODE-or-SLUG-or-MESSAGE…", nargs=-1, required=True, shell_complete=offered("causes"))
 @text_or_json
 def command(names: tuple[str, ...], format_: str) -> None:
-    """Explain causes, or NCCL's messages; each by its own words.
+    """Explain causes, and lines of NCCL, PyTorch and the kernel; each by its own words.
 
-    Of a cause: what it means, what shows it, the limits applied and their source, and the remedy. A message may be pasted
-    with or without its prefix: `gpudoctor explain "Duplicate GPU detected"`. An error of the driver goes by its number:
-    `gpudoctor explain "Xid 79"`. If one of several names is not known nothing is explained, and the status is 2.
+    Of a cause: what it means, what shows it, the limits applied and their source, and the remedy. A line may be pasted
+    as it stands, or without its prefix: `gpudoctor explain "Duplicate GPU detected"`; `-` reads lines from standard input.
+    An error of the driver goes by its number too: `gpudoctor explain "Xid 79"`. A word says which causes it may mean:
+    `gpudoctor explain hang`. If one of several names is not known nothing is explained, and the status is 2.
     """
     from gpudoctor.discover import load
     from gpudoctor.policy.cause import with_policy
 
     plugins = with_policy(load())
     wanted = _apart(names, frozenset(n for c in plugins.causes for n in (c.slug, c.code.lower())))
-    entries = [(name, _entry(plugins, name)) for name in wanted]
+    entries = [each for name in wanted for each in _entries(plugins, name)]
     unknown = [_unknown(name, [c.slug for c in plugins.causes]) for name, entry in entries if entry is None]
     if unknown:  # wrong usage prints nothing that a script would take for an answer
         raise click.UsageError("\n       ".join(unknown))
     known = [entry for _, entry in entries if entry is not None]
     if format_ == "json":
-        _write_json([said for said, _ in known] if len(wanted) > 1 else known[0][0])
+        _write_json([said for said, _ in known] if len(entries) > 1 else known[0][0])
     else:
         sys.stdout.write("\n".join(text for _, text in known))
 
 
 def _apart(names: tuple[str, ...], known: frozenset[str]) -> list[str]:
     """What the words mean: names, each by itself, `Xid 79`, or one message that was not put in quotes."""
-    words = [name.strip() for name in names]
+    words = [(sys.stdin.read(_MOST) if name == "-" else name).strip() for name in names]
     joined: list[str] = []
     for word in words:
         if joined and joined[-1].lower() in ("xid", "sxid") and word.isdecimal():
             joined[-1] += f" {word}"
         else:
             joined.append(word)
-    if len(joined) > 1 and not any(w.lower() in known for w in joined) and _message(" ".join(words)) is not None:
+    apart = any(w.lower() in known or _ERROR.fullmatch(w) for w in joined)
+    if len(joined) > 1 and (not apart or _LOGGED.search(" ".join(words))) and _means(" ".join(words)):
         return [" ".join(words)]
     return list(dict.fromkeys(joined))
+
+
+def _means(text: str) -> bool:
+    """Is all of it one message, one line or one word?"""
+    from gpudoctor.sayings import number_of, of_line, of_word
+
+    return number_of(text) is not None or _message(text) is not None or of_line(text) is not None or of_word(text) is not None
+
+
+def _entries(plugins: Plugins, name: str) -> list[tuple[str, tuple[Mapping[str, object], str] | None]]:
+    """One, but for a paste of several lines: of those that are known each."""
+    lines = [line for line in name.splitlines() if line.strip()]
+    found = list({e[1]: (line, e) for line in lines if (e := _entry(plugins, line)) is not None}.values()) if len(lines) > 1 else []
+    return list(found[:_SHOWN]) or [(name, _entry(plugins, name))]
 
 
 def _entry(plugins: Plugins, name: str) -> tuple[Mapping[str, object], str] | None:
     """For JSON and for a reader; None: nothing of this name is known."""
     from gpudoctor.report import catalogue
+    from gpudoctor.sayings import number_of, of_line, of_word
 
-    wanted = name.lower()
-    number = re.fullmatch(r"(s?xid)[ :#-]{0,2}(\d{1,6})", wanted)
-    wanted = "xid" if number is not None else wanted
-    cause = next((c for c in plugins.causes if wanted in (c.slug, c.code.lower())), None)
+    by_slug = {c.slug: c for c in plugins.causes}
+    cause = by_slug.get(name.lower()) or next((c for c in plugins.causes if name.lower() == c.code.lower()), None)
+    number = number_of(name) if cause is None else None
+    cause = cause or (by_slug.get("xid") if number is not None else None)
     if cause is not None:
-        above = _one_number(number[1], int(number[2])) if number is not None else ""
+        above = _one_number(*number) if number is not None else ""
         return catalogue.cause_json(plugins, cause), above + catalogue.entry(plugins, cause)
-    message = _message(name)
-    if message is None:
-        return None
-    return _message_entry(message, next((c for c in plugins.causes if c.slug == message.slug), None))
+    line = of_line(name)
+    message = _message(name) if line is None or not line.first else None
+    if message is not None:
+        return _message_entry(message, by_slug.get(message.slug or ""))
+    saying = line or of_word(name)
+    return _saying_entry(plugins, saying, line is not None) if saying is not None else None
+
+
+def _saying_entry(plugins: Plugins, saying: Saying, line: bool) -> tuple[Mapping[str, object], str]:
+    """What it says and which causes it may mean; of a line the likeliest one in full."""
+    from gpudoctor.report import catalogue
+    from gpudoctor.report.layout import Style, hanging
+
+    causes = [c for slug in saying.causes for c in plugins.causes if c.slug == slug]
+    entry = {"saying": saying.id, "meaning": saying.meaning, "causes": [{"slug": c.slug, "code": c.code, "title": c.title} for c in causes]}
+    lines = hanging("Means     ", " " * 10, saying.meaning, Style())
+    for place, cause in enumerate(causes):
+        lines += hanging("Look at   " if not place else " " * 10, " " * 10, f"{cause.slug} ({cause.code}): {cause.title}", Style())
+    if causes and not (line or len(causes) == 1):
+        lines += hanging("More      ", " " * 10, f"gpudoctor explain {causes[0].slug}", Style())
+    full = "\n" + catalogue.entry(plugins, causes[0]) if causes and (line or len(causes) == 1) else ""
+    return entry, "\n".join(lines) + "\n" + full
 
 
 def _unknown(name: str, slugs: list[str]) -> str:
@@ -83,7 +124,7 @@ def _unknown(name: str, slugs: list[str]) -> str:
     if name.isdecimal():
         return f'{head}; did you mean "Xid {name}"?'
     if len(name.split()) > 2:
-        return f"no message of NCCL that is known here reads {name!r}; give the whole log to `gpudoctor check --from FILE`"
+        return f"no line that is known here reads {name[:300]!r}; give the whole log to `gpudoctor check --from FILE`"
     near = get_close_matches(name.lower(), slugs, 3)
     return head + (f"; did you mean {' or '.join(near)}?" if near else "; see `gpudoctor checks`")
 

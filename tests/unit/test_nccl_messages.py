@@ -142,7 +142,7 @@ def test_explain_takes_a_message(words: str, said: str) -> None:
     [
         ("utter nonsense", "see `gpudoctor checks`"),
         ("79", 'did you mean "Xid 79"?'),
-        ("Watchdog caught collective operation timeout", "gpudoctor check --from FILE"),
+        ("step 12 of epoch 3 is done", "gpudoctor check --from FILE"),
     ],
 )
 def test_explain_of_nothing_known_is_a_usage_error_that_says_what_to_do(words: str, said: str) -> None:
