@@ -11,7 +11,6 @@ from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Limits, Modules, Platform
 from gpudoctor.facts.topology import Nics
 from gpudoctor.model import WARNING, CannotTell, Cause, Evidence, Finding, Step, Threshold
-from gpudoctor.nccl_messages import family
 
 MEMLOCK = Cause(
     "GD604",
@@ -86,6 +85,8 @@ class Memlock(BaseChecker):
 
 def by_words(messages: Iterable[NcclMessage]) -> Iterator[Finding]:
     """A limit that a library names where a call met it: nothing says that the run ended over it."""
+    from gpudoctor.nccl_messages import family  # which only a job's log needs
+
     told = [m for m in messages if m.family == "memlock-told"]
     known = family("memlock-told")
     if told and known is not None:
