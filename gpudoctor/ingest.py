@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.join import join
@@ -34,6 +35,11 @@ class Intake(KeyedRecord):
     recognised: int  # sections that yielded facts
     captured_at: str | None = None  # of the first snapshot that says
     copies: tuple[tuple[str, str], ...] = ()  # given again under a name of its own -> under which name it was read
+    unread: tuple[Missing, ...] = ()  # of these: inputs that were left before their end
+
+
+class LeftEarly(OSError):
+    """Whoever gives the bytes has no more of them; its words say it all."""
 
 
 _END, _LEAST_END, _ENDS = 1 << 17, 1 << 12, 1 << 24  # bytes of a log's end that are kept: of one, of one of very many, of all
@@ -51,6 +57,7 @@ class _Pile:
         self.by_host: dict[str | None, list[Fact | Loss]] = {}
         self.tried: dict[str | None, dict[str, str]] = {}  # host -> probe id -> how it ended
         self.missing: list[Missing] = []
+        self.unread: list[Missing] = []
         self.unknown: list[str] = []
         self.recognised = 0
         self.captured_at: str | None = None
@@ -83,6 +90,13 @@ class _Pile:
         if into:
             self.by_host.setdefault(self._whose(section, into) if document else section.host, []).extend(into)
         return found
+
+    def lose(self, loss: Loss, where: str = "") -> Missing:
+        """What is said of it."""
+        missing = Missing(loss.fact + where, loss.reason, needed=loss.unread)
+        if loss.unread:
+            self.unread.append(missing)
+        return missing
 
     def state(self) -> tuple[dict[str | None, int], int, int, int]:
         """What `back` goes back to."""
@@ -148,12 +162,12 @@ def _take_source(pile: _Pile, source: Source) -> None:
     from gpudoctor.read.source import Folder
 
     if isinstance(source, Loss):
-        pile.missing.append(Missing(source.fact, source.reason))
+        pile.missing.append(pile.lose(source))
         return
     if isinstance(source, Folder):
         from gpudoctor.collect.snapshot import load
 
-        first = next((f.name for f in pile.folders if set(f.names) == set(source.names) and all(f.read(n) == source.read(n) for n in f.names)), None)
+        first = next((f.name for f in pile.folders if _alike(f, source)), None)
         if first is None:
             pile.folders.append(source)
             _take_snapshot(pile, load(source))
@@ -169,18 +183,29 @@ def _take_source(pile: _Pile, source: Source) -> None:
         pile.copies.append((source.name, first))
         return
     before = pile.state()
-    size, kinds = _take_document(pile, source)
+    size, kinds, said = _take_document(pile, source)
     # The service is asked twice to see whether anything moves: two answers that are equal are two answers.
     first = pile.seen.content(source, size) if "ras" not in kinds or pile.processes_since(before) else None
     if first is not None:
         pile.back(before)
         pile.copies.append((source.name, first))
-    elif not kinds:
+    elif not kinds and not said:
         pile.unknown.append(source.name)
 
 
-def _take_document(pile: _Pile, source: Document) -> tuple[int, set[str]]:
-    """Its size, -1 where it could not be read to its end; and what was found in it."""
+def _alike(one: Folder, other: Folder) -> bool:
+    with suppress(OSError):  # what cannot be read is no copy that is known
+        return set(one.names) == set(other.names) and all(one.read(n) == other.read(n) for n in one.names)
+    return False
+
+
+class _Taken(NamedTuple):
+    size: int  # -1 where it was not read to its end
+    kinds: set[str]  # of what was found in it
+    said: bool = False  # why nothing was
+
+
+def _take_document(pile: _Pile, source: Document) -> _Taken:
     from gpudoctor.read.recognise import Recogniser
     from gpudoctor.read.team import Team
     from gpudoctor.read.whole import whole
@@ -188,34 +213,47 @@ def _take_document(pile: _Pile, source: Document) -> tuple[int, set[str]]:
     pile.team = pile.team or Team()
     kinds: set[str] = set()
     size = 0
+    broken: OSError | None = None
 
-    def counted(chunks: Iterator[bytes]) -> Iterator[bytes]:
-        nonlocal size
-        for chunk in chunks:
-            size += len(chunk)
-            yield chunk
+    def counted() -> Iterator[bytes]:
+        """What can be read: where that ends too early, what came before is good."""
+        nonlocal size, broken
+        try:
+            for chunk in source.chunks():
+                size += len(chunk)
+                yield chunk
+        except OSError as error:
+            broken = error
 
-    try:
-        section, chunks = whole(source.name, counted(source.chunks()))
-        if isinstance(section, Loss):
-            pile.missing.append(Missing(section.fact, section.reason))
-            return size, {"too large"}
-        if section is not None and pile.add(section, document=True):
+    section, chunks = whole(source.name, counted())
+    if isinstance(section, Loss):
+        pile.missing.append(pile.lose(section))
+        return _Taken(-1, kinds, said=True)
+    if section is not None and pile.add(section, document=True):
+        kinds.add(section.kind)
+    recogniser = Recogniser(source.name, team=pile.team)
+    for section in recogniser.run(chunks):
+        if pile.add(section, document=True):
             kinds.add(section.kind)
-        recogniser = Recogniser(source.name, team=pile.team)
-        for section in recogniser.run(chunks):
-            if pile.add(section, document=True):
-                kinds.add(section.kind)
-        ending = recogniser.ending(max(_LEAST_END, min(_END, pile.room)))
-        if ending is not None:
-            pile.room -= len(ending.content)
-            pile.add(ending)
-    except OSError as error:
-        pile.missing.append(Missing(source.name, f"could not be read to its end: {error.strerror or error}"))
-        size = -1  # said already
+    ending = recogniser.ending(max(_LEAST_END, min(_END, pile.room))) if broken is None else None
+    if ending is not None:
+        pile.room -= len(ending.content)
+        pile.add(ending)
+    if broken is not None:
+        pile.missing.append(pile.lose(Loss(source.name, _left_early(broken, size), unread=True)))
+        return _Taken(-1, kinds, said=True)
     if size == 0:
         pile.missing.append(Missing(source.name, "it is empty: the command that should fill it printed nothing, or failed"))
-    return size, kinds
+    return _Taken(size, kinds)
+
+
+def _left_early(error: OSError, size: int) -> str:
+    from gpudoctor.read.amount import amount
+
+    if isinstance(error, LeftEarly):
+        return str(error)
+    read = f"{amount(size)} of it were read, and what follows is unknown" if size else "nothing of it is known"
+    return f"could not be read to its end: {error.strerror or error}; {read}"
 
 
 def _joined(pile: _Pile) -> Intake:
@@ -234,7 +272,7 @@ def _joined(pile: _Pile) -> Intake:
         if probes:
             _explain_absence(store, probes)
         where = f" ({host})" if host is not None and len(groups) > 1 else ""
-        missing.extend(Missing(loss.fact + where, loss.reason) for loss in store.losses)
+        missing.extend(pile.lose(loss, where) for loss in store.losses)
         missing.extend(
             Missing(
                 c.fact + where,
@@ -256,6 +294,7 @@ def _joined(pile: _Pile) -> Intake:
         recognised=pile.recognised,
         captured_at=pile.captured_at,
         copies=tuple(pile.copies),
+        unread=tuple(dict.fromkeys(pile.unread)),
     )
 
 

@@ -64,7 +64,7 @@ def judge(
         results = fit_to_wsl(results, intake.stores)
     findings = [f for r in results for f in r.findings]
     diagnoses = diagnose(findings, _gpus_of(intake.stores, findings))
-    unsettled = [*unanswered, *_unsettled(intake, results, timed_out)]
+    unsettled = [*unanswered, *_unsettled(intake, results, timed_out, judged=bool(plugins.checkers))]
     beside: tuple[Missing, ...] = ()
     asked_for: list[Missing] = []
     if plugins.checkers and _any_of(intake.stores, ToolTests):
@@ -111,10 +111,10 @@ def _any_of(stores: Iterable[FactStore], *kinds: type[Fact]) -> bool:
     return any(kind in store for store in stores for kind in kinds)
 
 
-def _unsettled(intake: Intake, results: Iterable[CheckResult], timed_out: bool) -> list[Missing]:
+def _unsettled(intake: Intake, results: Iterable[CheckResult], timed_out: bool, judged: bool) -> list[Missing]:
     """Why no verdict of health can be given, whatever the checkers found."""
-    out: list[Missing] = []
-    if timed_out:
+    out: list[Missing] = list(intake.unread) if judged else []
+    if timed_out and not (out and all(s.recorded for s in intake.stores)):  # else it is said where the reading ended
         out.append(Missing("the whole look", "ran past --timeout; judged is what was collected until then", needed=True))
     if not intake.stores or not intake.recognised and all(s.recorded for s in intake.stores):
         out.append(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpudoctor.cli.progress import Progress
-from gpudoctor.ingest import Intake, take
+from gpudoctor.ingest import Intake, LeftEarly, take
 from gpudoctor.model import Missing
 from gpudoctor.record import KeyedRecord, replace
 
@@ -67,10 +67,10 @@ def look(paths: tuple[str, ...], live: bool, job: bool, timeout: float, ras: str
     started = time.monotonic()
     beside = _beside_the_job() if live or not paths else ()
     progress = Progress(paths)
-    clock = _Clock(started + timeout, progress)
+    clock = _Clock(started, timeout, progress)
     snapshots = []
     notes: list[str] = []
-    sources: Iterable[Source] = open_all(paths)
+    sources: Iterable[Source] = open_all(paths, clock.late)
     try:
         if live or not paths:
             sources = list(sources)  # a path that cannot be opened is said before the probes run
@@ -144,29 +144,62 @@ def _once(content: bytes) -> Iterator[bytes]:
 class _Clock:
     """Ends the reading of sources at a moment; `over` says that it did."""
 
-    def __init__(self, until: float, progress: Progress) -> None:
-        self.until = until
+    def __init__(self, began: float, limit: float, progress: Progress) -> None:
+        self.limit = limit
+        self.until = began + limit
         self.progress = progress
         self.over = False
 
     def watch(self, sources: Iterable[Source]) -> Iterator[Source]:
+        from gpudoctor.facts.base import Loss
         from gpudoctor.read.source import Document
 
+        left: list[str] = []  # of which nothing was read
         for source in sources:
-            if self._late():
-                return
-            if isinstance(source, Document):
-                source = replace(source, chunks=partial(self._chunks, source.chunks))
-            yield source
+            if isinstance(source, Loss):
+                yield source
+            elif self.late():
+                left.append(source.name)
+            elif isinstance(source, Document):
+                yield replace(source, chunks=partial(self._chunks, source.name, source.chunks))
+            else:
+                yield source
+        if left:
+            names = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
+            yield Loss(names, f"not begun: what came before ran past --timeout {self.limit:g}", unread=True)
 
-    def _chunks(self, chunks: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
+    def _chunks(self, name: str, chunks: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
+        self.progress.begin(name)
+        began = time.monotonic()
+        read = 0
         for chunk in chunks():
-            if self._late():
-                return
+            if self.late():
+                raise LeftEarly(self._told(name, read, time.monotonic() - began))
             if chunk:
+                read += len(chunk)
                 self.progress.read(len(chunk))
                 yield chunk
 
-    def _late(self) -> bool:
+    def _told(self, name: str, read: int, seconds: float) -> str:
+        """How far it was read, and how to go on."""
+        from shlex import quote
+
+        from gpudoctor.cli.progress import size_of
+        from gpudoctor.read.amount import amount
+
+        if not read:
+            return f"ran past --timeout {self.limit:g} before anything of it came: what it holds is unknown"
+        size = size_of(name)
+        told = f"ran past --timeout {self.limit:g} after {amount(read)}"
+        if size is None or size <= read:
+            return f"{told} of it: what follows is unknown. Give it more time (--timeout {10 * self.limit:g}), or its end alone"
+        need = self.limit + 1.5 * seconds * (size - read) / read
+        need = float(f"{need * 1.05:.1g}") if need > 10 * self.limit else float(f"{need * 1.05:.2g}")
+        return (
+            f"{told} of {amount(size)} ({100 * read // size} %): what follows is unknown. It takes about --timeout {max(need, self.limit + 1):.0f}; "
+            f"or give its end alone:  tail -c {read // 2} {quote(name)} | gpudoctor check --from -"
+        )
+
+    def late(self) -> bool:
         self.over = self.over or time.monotonic() > self.until
         return self.over

@@ -20,6 +20,11 @@ class Progress:
         self._next = self._began + SILENT_S
         self._bytes = 0
         self._width = 0
+        self._name = ""
+
+    def begin(self, name: str) -> None:
+        """What is read from now on."""
+        self._name = name
 
     def read(self, size: int) -> None:
         """So many bytes more have been read."""
@@ -29,7 +34,7 @@ class Progress:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + EVERY_S
-            self._write(line(self._bytes, now - self._began, self._total))
+            self._write(line(self._bytes, now - self._began, self._total, self._name)[: _columns() - 1])
 
     def clear(self) -> None:
         if self._width:
@@ -46,10 +51,27 @@ class Progress:
         self._width = len(text)
 
 
-def line(size: int, seconds: float, total: int | None) -> str:
-    """`read 1250 MB, 180 MB/s, 41 %`"""
-    share = f", {min(100, 100 * size // total)} %" if total else ""
-    return f"read {size // 1_000_000} MB, {size / 1e6 / seconds:.0f} MB/s{share}"
+def line(size: int, seconds: float, total: int | None, name: str = "") -> str:
+    """`read 1.25 GB of 3.05 GB (41 %), 180 MB/s: job.log`"""
+    from gpudoctor.read.amount import amount
+    from gpudoctor.read.text import clean
+
+    share = f" of {amount(max(total, size))} ({min(100, 100 * size // total)} %)" if total else ""
+    where = f": {clean(os.path.basename(name)).encode('ascii', 'replace').decode()}" if name else ""
+    return f"read {amount(size)}{share}, {size / 1e6 / seconds:.0f} MB/s{where}"
+
+
+def size_of(path: str) -> int | None:
+    """Bytes of a file that is read as it is; None of all else."""
+    return _size((path,))
+
+
+def _columns() -> int:
+    """Of the terminal: a longer line would wrap, and could not be written over."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
 
 
 def _size(paths: tuple[str, ...]) -> int | None:
@@ -61,9 +83,9 @@ def _size(paths: tuple[str, ...]) -> int | None:
                 return None
             with open(path, "rb") as stream:
                 head = stream.read(4)
-            if head == b"\x28\xb5\x2f\xfd" or head[:2] == b"\x1f\x8b":
+            if head == b"\x28\xb5\x2f\xfd" or head[:2] in (b"\x1f\x8b", b"PK"):
                 return None
             total += os.path.getsize(path)
-        except OSError:
+        except (OSError, ValueError):
             return None
     return total

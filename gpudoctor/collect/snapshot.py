@@ -17,11 +17,13 @@ from typing import Any
 from gpudoctor.collect.capture import STATUSES, Capture, Probe, Snapshot
 from gpudoctor.collect.probes import PROBES, by_id
 from gpudoctor.facts.base import Loss
-from gpudoctor.read.source import MANIFEST, Folder
+from gpudoctor.read.source import MANIFEST, MAX_MEMBER, Folder
 from gpudoctor.read.text import clean
 from gpudoctor.record import replace
 
 SCHEMA = 1
+MAX_MANIFEST = 1 << 20  # bytes; that of a host with every probe has 30 kB
+MAX_HELD = 64 << 20  # bytes of all outputs of one snapshot; those of a large host have a fifth of it
 
 
 def load(folder: Folder) -> Snapshot:
@@ -29,21 +31,22 @@ def load(folder: Folder) -> Snapshot:
     losses: list[Loss] = []
     manifest = _manifest(folder, losses)
     if manifest is None:
-        return Snapshot(captures=tuple(_plain_files(folder)), losses=tuple(losses))
+        return Snapshot(captures=tuple(_plain_files(folder, losses)), losses=tuple(losses))
     captures: list[Capture] = []
     taken = {MANIFEST}
     seen: set[str] = set()
+    left = [MAX_HELD]
     entries = manifest.get("probes")
     if not isinstance(entries, list):
         losses.append(Loss(_at(folder, MANIFEST), "it lists no probes: the other files were read as plain text"))
-        return _snapshot(manifest, tuple(_plain_files(folder)), losses)
+        return _snapshot(manifest, tuple(_plain_files(folder, losses)), losses)
     for entry in entries:
         if isinstance(entry, dict) and entry.get("id") is None:
             entry = {**entry, "id": _id_of(entry)}
         if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):
             losses.append(Loss(_at(folder, MANIFEST), f"an entry without an id was passed over: {str(entry)[:80]}"))
             continue
-        capture = _capture(folder, entry, losses, taken)
+        capture = _capture(folder, entry, losses, taken, left)
         if capture.probe.id in seen:
             losses.append(Loss(_at(folder, MANIFEST), f"two entries for the probe {capture.probe.id}: the first was read"))
             continue
@@ -64,7 +67,7 @@ def listed(folder: Folder) -> set[str]:
     for entry in entries if isinstance(entries, list) else ():
         for key in ("file", "err"):
             if isinstance(entry, dict):
-                _file(folder, entry.get(key), "", [], names)
+                _file(folder, entry.get(key), "", [], names, [0])
     return names
 
 
@@ -80,7 +83,10 @@ def _snapshot(manifest: Mapping[str, Any], captures: tuple[Capture, ...], losses
 def _manifest(folder: Folder, losses: list[Loss]) -> dict[str, Any] | None:
     where = _at(folder, MANIFEST)
     try:
-        manifest = json.loads(folder.read(MANIFEST) or b"")
+        content = folder.read(MANIFEST) or b""
+        if len(content) > MAX_MANIFEST:
+            raise ValueError(f"more than {MAX_MANIFEST >> 20} MiB")
+        manifest = json.loads(content)
     except (ValueError, RecursionError, OSError) as error:
         losses.append(Loss(where, f"it is not whole ({error}): the other files were read as plain text"))
         return None
@@ -101,12 +107,14 @@ def _manifest(folder: Folder, losses: list[Loss]) -> dict[str, Any] | None:
     return manifest
 
 
-def _capture(folder: Folder, entry: Mapping[str, Any], losses: list[Loss], taken: set[str]) -> Capture:
+def _capture(folder: Folder, entry: Mapping[str, Any], losses: list[Loss], taken: set[str], left: list[int]) -> Capture:
     probe = _probe(str(entry["id"]), entry.get("argv"))
-    out = _file(folder, entry.get("file"), probe.shown, losses, taken)
-    err = _file(folder, entry.get("err"), f"{probe.shown} (standard error)", losses, taken)
+    said = len(losses)
+    out = _file(folder, entry.get("file"), probe.shown, losses, taken, left)
+    whole = len(losses) == said
+    err = _file(folder, entry.get("err"), f"{probe.shown} (standard error)", losses, taken, left)
     promised = entry.get("sha256")
-    if out is not None and isinstance(promised, str) and sha256(out) != promised.lower():
+    if out is not None and whole and isinstance(promised, str) and sha256(out) != promised.lower():
         losses.append(
             Loss(_at(folder, str(entry.get("file"))), "not as it was captured (its sha256 differs from the manifest's): read as it is")
         )
@@ -169,8 +177,8 @@ def _id_of(entry: Mapping[str, Any]) -> str | None:
     return posixpath.splitext(file)[0] if isinstance(file, str) and file else None
 
 
-def _file(folder: Folder, name: object, what: str, losses: list[Loss], taken: set[str]) -> bytes | None:
-    """One output. A name that leads out of the snapshot is never opened."""
+def _file(folder: Folder, name: object, what: str, losses: list[Loss], taken: set[str], left: list[int]) -> bytes | None:
+    """One output, as far as there is room for it. A name that leads out of the snapshot is never opened."""
     if name is None or name == "":
         return None
     if not isinstance(name, str) or "/" in name or "\\" in name or "\0" in name or name in (".", "..", MANIFEST):
@@ -184,14 +192,30 @@ def _file(folder: Folder, name: object, what: str, losses: list[Loss], taken: se
         return None
     if content is None:
         losses.append(Loss(what, f"its file {name} is not in the snapshot"))
-    return content
+        return None
+    return _fitting(content, _at(folder, name), losses, left)
 
 
-def _plain_files(folder: Folder) -> Iterator[Capture]:
+def _fitting(content: bytes, where: str, losses: list[Loss], left: list[int]) -> bytes:
+    """What there is room for."""
+    most = min(MAX_MEMBER, left[0])
+    left[0] -= min(len(content), most)
+    if len(content) > most:
+        from gpudoctor.read.amount import amount
+
+        limits = f"a file of a snapshot may have {MAX_MEMBER >> 20} MiB, and all together {MAX_HELD >> 20}"
+        losses.append(Loss(where, f"too long: only its first {amount(most)} were read ({limits})", unread=True))
+    return content[:most]
+
+
+def _plain_files(folder: Folder, losses: list[Loss]) -> Iterator[Capture]:
     """Without a manifest that can be read: every file as a text of unknown kind."""
+    left = [MAX_HELD]
     for name in folder.names:
         with suppress(OSError):
             content = folder.read(name) if name != MANIFEST else None
+            if content:
+                content = _fitting(content, _at(folder, name), losses, left)
             if content:
                 yield Capture(
                     probe=Probe(id=name, argv=(), kind=None, shown=posixpath.join(folder.name, name)),

@@ -22,6 +22,8 @@ class Loss(Record):
 
     fact: str
     reason: str
+    # True: an input was left before its end, and what stands behind is not known. Where no fault was found, nothing is in order.
+    unread: bool = False
 
 
 class Entry(KeyedRecord):

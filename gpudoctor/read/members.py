@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import islice
+from typing import NamedTuple
 
 from gpudoctor.facts.base import Loss
 from gpudoctor.read import pipe, source
-from gpudoctor.read.source import CHUNK, MANIFEST, Content, Document, Folder, Source, shown
+from gpudoctor.read.source import CHUNK, MANIFEST, Document, Folder, Source, shown
 
 
-def sources(path: str, held: Mapping[str, Content], lost: Iterable[Loss]) -> Iterator[Source]:
+class Member(NamedTuple):
+    """A file of an archive: its size, and how to read it."""
+
+    size: int
+    chunks: Callable[[], Iterator[bytes]]
+    mark: int | None = None  # CRC-32 of its bytes
+
+
+def sources(called: str, held: Mapping[str, Member], lost: Iterable[Loss]) -> Iterator[Source]:
     """What an archive holds: snapshots, and every file beside them."""
     yield from lost
     held = dict(held)
@@ -22,38 +30,23 @@ def sources(path: str, held: Mapping[str, Content], lost: Iterable[Loss]) -> Ite
         inside = {n[len(base) + 1 if base else 0 :]: held.pop(n) for n in list(held) if not base or n.startswith(base + "/")}
         if not inside:
             continue
-        yield Folder(name=os.path.join(path, shown(base)) if base else path, names=tuple(sorted(inside)), read=partial(_of_folder, inside))
-    room = [source.MAX_UNPACKED]  # for what is packed once more, of all members
+        yield Folder(name=os.path.join(called, shown(base)) if base else called, names=tuple(sorted(inside)), read=partial(_of_folder, inside))
+    # For what is packed once more, of all members.
+    room = [max(source.MAX_UNPACKED, source.MAX_RATIO // 3 * sum(m.size for m in held.values()))]
     for name in sorted(held):
-        content = held[name]
-        if not isinstance(content, bytes):
-            yield Document(name=f"{path}/{shown(name)}", chunks=partial(_unpacked, content), again=True)
-            continue
-        if content[:2] != b"\x1f\x8b":
-            yield Document(name=f"{path}/{shown(name)}", chunks=_constant(content), again=True)
-            continue
-        member = _Packed(content, room)
-        yield Document(name=f"{path}/{shown(name)}", chunks=member.chunks, again=True)
-        if member.ended_early:  # it was read by now
-            yield Loss(f"{path}/{shown(name)}", f"unpacks to more than the limits: only the first {member.read >> 20} MiB were read")
+        member = _Unpacked(held[name], room)
+        yield Document(name=f"{called}/{shown(name)}", chunks=member.chunks, again=True, mark=member.mark)
 
 
-def _of_folder(inside: Mapping[str, Content], name: str) -> bytes | None:
-    content = inside.get(name)
-    if content is None or isinstance(content, bytes):
-        return content
-    try:
-        return b"".join(islice(content(), source.MAX_MEMBER // CHUNK))
-    except OSError:
+def _of_folder(inside: Mapping[str, Member], name: str) -> bytes | None:
+    if (member := inside.get(name)) is None:
         return None
+    return source.beginning(member.chunks())
 
 
-def _unpacked(stream: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
-    """A long member, which may be packed itself."""
-    return pipe.unpacked(stream(), source.MAX_UNPACKED)
+def constant(content: bytes) -> Callable[[], Iterator[bytes]]:
+    """Bytes that are held, as a member's are read."""
 
-
-def _constant(content: bytes) -> Callable[[], Iterator[bytes]]:
     def chunks() -> Iterator[bytes]:
         for start in range(0, len(content), CHUNK):
             yield content[start : start + CHUNK]
@@ -61,26 +54,37 @@ def _constant(content: bytes) -> Callable[[], Iterator[bytes]]:
     return chunks
 
 
-class _Packed:
-    """A packed member, unpacked each time it is asked for. Thousands that unpack to a gigabyte each fit into a few kilobytes.
+class _Unpacked:
+    """A member, which may be packed itself, unpacked each time it is asked for. Thousands that unpack to a gigabyte each fit
+    into a few kilobytes.
 
-    room: what is left for all of them, in one place; what is read once more takes nothing of it.
+    room: what all of them may have beyond their own size, in one place; what is read once more takes nothing of it.
     """
 
-    def __init__(self, content: bytes, room: list[int]) -> None:
-        self._chunks = _constant(content)
-        self._most = min(source.MAX_ARCHIVE, max(source.RATIO_FROM, source.MAX_RATIO * len(content)))
+    def __init__(self, member: Member, room: list[int]) -> None:
+        self._member = member
         self._room = room
-        self.read = 0
-        self.ended_early = False
+        self._most = max(source.RATIO_FROM, source.MAX_RATIO * member.size)
+        self._read = member.size
+        self._packed = False
+
+    def mark(self) -> int | None:
+        """Of what was packed once more, the same bytes may be packed in another way."""
+        return None if self._packed else self._member.mark
 
     def chunks(self) -> Iterator[bytes]:
         passed = 0
-        for chunk in pipe.unpacked(self._chunks(), self._most + CHUNK):
-            if passed + len(chunk) > min(self._most, self.read + self._room[0]):
-                self.ended_early = True
-                return
+        for chunk in pipe.unpacked(self._sniffed()):
             passed += len(chunk)
-            self._room[0] -= max(0, passed - self.read)
-            self.read = max(self.read, passed)
+            if passed > max(self._member.size, min(self._most, self._read + self._room[0])):
+                raise OSError("it unpacks to more than the limits")
+            self._room[0] -= max(0, passed - self._read)
+            self._read = max(self._read, passed)
             yield chunk
+
+    def _sniffed(self) -> Iterator[bytes]:
+        chunks = self._member.chunks()
+        head = next(chunks, b"")
+        self._packed = head[:1] == source.GZIP[:1]  # or so it may be
+        yield head
+        yield from chunks

@@ -6,19 +6,21 @@ import os
 import select
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import IO, NamedTuple
 
 IDLE_S = 0.2
 CHUNK = 1 << 18
+RATIO = 300  # unpacked bytes per packed one: logs reach a tenth of it
 _GZIP = b"\x1f\x8b"
-_WITH_HEADER = 31  # zlib's word for a gzip member
 
 
 def is_pipe(path: str) -> bool:
-    """A named pipe, or what the shell makes of `<(command)`: opened twice, the second reader lacks what the first took."""
+    """A named pipe, what the shell makes of `<(command)`, or a device: opened twice, the second reader lacks what the first took."""
     try:
-        return stat.S_ISFIFO(os.stat(path).st_mode)
+        mode = os.stat(path).st_mode
+        return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
     except OSError:
         return False
 
@@ -52,8 +54,10 @@ def _of(number: int) -> Iterator[bytes]:
         yield chunk
 
 
-def unpacked(chunks: Iterator[bytes], limit: int) -> Iterator[bytes]:
-    """What a pipe gives, unpacked as it comes where it is gzip, at most `limit` bytes; what is damaged or cut ends it."""
+def unpacked(chunks: Iterator[bytes], limit: int | None = None) -> Iterator[bytes]:
+    """What a pipe gives, unpacked as it comes where it is gzip. OSError where that is damaged, cut, or unpacks without end: to
+    more than `limit` bytes and RATIO times what came.
+    """
     head = b""
     for chunk in chunks:
         head += chunk
@@ -65,25 +69,24 @@ def unpacked(chunks: Iterator[bytes], limit: int) -> Iterator[bytes]:
             yield head
         yield from chunks
         return
-    import zlib
+    from gpudoctor.read.gunzip import CUT, Gunzip
 
-    reader, total = zlib.decompressobj(_WITH_HEADER), 0
-    for chunk in chain((head,), chunks):
-        if not chunk:
+    gunzip = Gunzip()
+    came = gave = 0
+    for packed in chain((head,), chunks):
+        came += len(packed)
+        if not packed:
             yield b""
-        while chunk:
-            try:
-                text = reader.decompress(chunk, CHUNK)
-            except zlib.error:
-                return
-            total += len(text)
+        while packed:
+            text, packed = gunzip.step(packed)
+            gave += len(text)
             if text:
                 yield text
-            if total >= limit:
-                return
-            chunk = reader.unused_data or reader.unconsumed_tail
-            if reader.eof:  # another member may follow
-                reader = zlib.decompressobj(_WITH_HEADER)
+            if limit is not None and gave > max(limit, RATIO * came):
+                raise OSError(f"it unpacks to more than {RATIO} times its size, as no log does")
+    yield from gunzip.rest()
+    if gunzip.midway:
+        raise OSError(CUT)
 
 
 def whole(path: str, most: int, wait_s: float) -> bytes:
@@ -100,3 +103,28 @@ def whole(path: str, most: int, wait_s: float) -> bytes:
         if time.monotonic() > until:
             raise TimeoutError(f"a pipe that was not closed within {wait_s:g} s")
     return taken[:most]
+
+
+class Kept(NamedTuple):
+    """A pipe that gives an archive, as a file without a name that goes with this process."""
+
+    path: str
+    file: IO[bytes]
+
+
+def kept(head: bytes, chunks: Iterator[bytes], most: int, late: Callable[[], bool]) -> Kept:
+    """All of it, and nothing else of it is written anywhere. OSError where there is no room for it, or no time."""
+    import tempfile
+
+    file = tempfile.TemporaryFile(prefix="gpudoctor-", buffering=0)
+    size = 0
+    for chunk in chain((head,), chunks):
+        if late():
+            raise OSError("there was no time to read to its end")
+        size += len(chunk)
+        if size > most:
+            raise OSError(f"more than {most >> 30} GiB of an archive come through the pipe: save it, and give the file")
+        rest = memoryview(chunk)
+        while rest:
+            rest = rest[file.write(rest) :]
+    return Kept(f"/proc/self/fd/{file.fileno()}", file)

@@ -12,7 +12,7 @@ class Seen:
     """What was read so far, by its size and by the bytes themselves."""
 
     def __init__(self) -> None:
-        self._by_size: dict[int, list[Document]] = {}  # not asked for their sums as long as there is one of a size
+        self._by_size: dict[int, list[_Read]] = {}  # not asked for their sums as long as there is one of a size
         self._by_sum: dict[tuple[int, bytes], list[Document]] = {}
         self._files: dict[tuple[int, int], str] = {}
 
@@ -28,18 +28,26 @@ class Seen:
         """The name under which the same bytes were read before; what can be read only once is never asked again."""
         if not source.again or size <= 0:
             return None
+        new = _Read(source, source.mark() if source.mark is not None else None)
         same_size = self._by_size.setdefault(size, [])
-        same_size.append(source)
-        if len(same_size) == 1:
-            return None
+        near = [one for one in same_size if None in (one.mark, new.mark) or one.mark == new.mark]
+        same_size.append(new)
         # Of hundreds of files of one size each is read once more, not once for each other.
-        for one in same_size if len(same_size) == 2 else (source,):
+        for one in (*(one for one in near if not one.summed), new) if near else ():
+            one.summed = True
             with suppress(OSError):
-                known = self._by_sum.setdefault((size, _sum(one.chunks())), [])
-                if known and one is source and _equal(source.chunks(), known[0].chunks()):
+                known = self._by_sum.setdefault((size, _sum(one.source.chunks())), [])
+                if known and one is new and _equal(source.chunks(), known[0].chunks()):
                     return known[0].name
-                known.append(one)
+                known.append(one.source)
         return None
+
+
+class _Read:
+    def __init__(self, source: Document, mark: int | None) -> None:
+        self.source = source
+        self.mark = mark
+        self.summed = False
 
 
 def _sum(chunks: Iterator[bytes]) -> bytes:

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
-from itertools import islice
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import IO
 
 from gpudoctor.facts.base import Loss
 from gpudoctor.read.text import clean
 from gpudoctor.record import KeyedRecord
 
-if TYPE_CHECKING:
-    from tarfile import TarInfo
-
 CHUNK = 1 << 18  # bytes read at a time: what is made of them stays in a processor's cache
 MAX_FILES = 2000  # in one folder or archive
 MAX_DEPTH = 6
-MAX_MEMBER = 32 << 20  # bytes of one member of a tar that is held; a larger one is unpacked as it is read
-MAX_ZIPPED = 1 << 20  # the same of a zip, in which a member is found without unpacking those before it
-MAX_ARCHIVE = 1 << 30  # bytes unpacked in all: a small archive may hold a great many zeros
+MAX_MEMBER = 32 << 20  # bytes of one file of a snapshot, which is held
+MAX_HELD = 16 << 20  # the same of an archive's member, while there is room; others are unpacked as they are read
+MAX_KEPT = 8 << 30  # bytes of an archive that comes through a pipe
 MAX_ENTRIES = 10 * MAX_FILES  # of one archive, whatever they are
 MAX_RATIO = 300  # unpacked bytes per packed one, beyond RATIO_FROM: logs reach a tenth of it
 RATIO_FROM = 64 << 20
-MAX_UNPACKED = 4 << 30  # bytes of one compressed log, which is streamed and never held
+MAX_UNPACKED = 4 << 30  # the same of one compressed log, which is streamed and never held
+HEAD = 512  # bytes by which the kind of a file is told
+GZIP, ZSTD, ZIP, USTAR = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", (b"PK\x03\x04", b"PK\x05\x06"), b"ustar"
 MANIFEST = "manifest.json"
 
 
@@ -40,6 +40,7 @@ class Document(KeyedRecord):
     chunks: Callable[[], Iterator[bytes]]
     again: bool = False  # may it be opened more than once? What comes through a pipe may not
     file: tuple[int, int] | None = None  # of a plain file: device and inode
+    mark: Callable[[], int | None] | None = None  # once it was read: equal for equal bytes, where it is known without reading them again
 
 
 class Folder(KeyedRecord):
@@ -51,46 +52,61 @@ class Folder(KeyedRecord):
 
 
 Source = Document | Folder | Loss
-# Of an archive's member: what is in it, or for a long one how to read it.
-Content = bytes | Callable[[], Iterator[bytes]]
 
 
-def open_path(path: str) -> Iterator[Source]:
+class OutOfTime(OSError):
+    """Nobody waits for the rest."""
+
+    def __init__(self) -> None:
+        super().__init__("there was no time to read to its end: what was not reached is unknown")
+
+
+class Room:
+    """What all archives of a run may hold together; and their time."""
+
+    def __init__(self, late: Callable[[], bool] = lambda: False, held: int = 48 << 20, states: int = 512) -> None:
+        self.late = late
+        self.held = held  # bytes of members
+        self.states = states  # of unpackers, each about 50 kB
+        self.files: list[IO[bytes]] = []  # what came through pipes
+
+
+def open_path(path: str, room: Room | None = None) -> Iterator[Source]:
     """Everything one `--from` argument holds. Raises Unreadable when the path itself cannot be opened.
 
     Of what comes through a pipe some chunks are empty: nothing came for a while.
     """
+    room = room or Room()
     if path == "-":
-        yield Document(name="standard input", chunks=_standard_input)
+        yield from _piped("standard input", _standard_input(), room)
         return
     if os.path.isdir(path):
-        yield from _directory(path)
+        yield from _directory(path, room)
         return
     from gpudoctor.read import pipe  # a snapshot, which is a directory, is read without it
 
     if pipe.is_pipe(path):
-        yield Document(name=path, chunks=lambda: pipe.unpacked(pipe.chunks(path), MAX_UNPACKED))
+        yield from _piped(path, pipe.chunks(path), room)
         return
     try:
-        with open(path, "rb") as stream:
-            head = stream.read(512)
-            status = os.fstat(stream.fileno())
-    except OSError as error:
-        raise Unreadable(f"{path}: {error.strerror or error}") from error
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(number)
+            with suppress(BlockingIOError):  # of /proc and its like, as long as there is nothing
+                head = b""
+                head = os.read(number, HEAD)
+        finally:
+            os.close(number)
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    kind = _archive_kind(head)
+    if kind is not None:
+        yield from _archive(kind, path, path, room)
+        return
     file = (status.st_dev, status.st_ino)
-    if head[:2] == b"\x1f\x8b":
-        if _is_tar(path):
-            yield from _archive(path)
-            return
-        yield Document(name=path, chunks=lambda: _gzip(path), again=True, file=file)
-    elif head[257:262] == b"ustar":
-        yield from _archive(path)
-    elif head[:4] == b"PK\x03\x04":
-        from gpudoctor.read.members import sources
-        from gpudoctor.read.zipped import members
-
-        yield from sources(path, *members(path, MAX_FILES, MAX_ENTRIES, MAX_ZIPPED, MAX_ARCHIVE, max(RATIO_FROM, MAX_RATIO * status.st_size)))
-    elif head[:4] == b"\x28\xb5\x2f\xfd":
+    if head[:2] == GZIP:
+        yield Document(name=path, chunks=lambda: pipe.unpacked(pipe.chunks(path), MAX_UNPACKED), again=True, file=file)
+    elif head[:4] == ZSTD:
         from gpudoctor.read import zstd
 
         if zstd.readable():
@@ -98,85 +114,109 @@ def open_path(path: str) -> Iterator[Source]:
         else:
             yield Loss(path, "compressed with zstd, which nothing here can unpack: install zstd or the Python package zstandard")
     else:
-        yield Document(name=path, chunks=lambda: _file(path), again=True, file=file)
+        yield Document(name=path, chunks=lambda: pipe.chunks(path), again=True, file=file)
 
 
 def _standard_input() -> Iterator[bytes]:
     from gpudoctor.read import pipe
 
     try:
-        chunks = pipe.chunks(sys.stdin.fileno())
+        return pipe.chunks(sys.stdin.fileno())
     except (OSError, ValueError):  # closed, or no real one
-        chunks = _chunks(sys.stdin.buffer)
-    return pipe.unpacked(chunks, MAX_UNPACKED)
+        return iter(partial(sys.stdin.buffer.read, CHUNK), b"")
 
 
-def _chunks(stream: object) -> Iterator[bytes]:
-    read = getattr(stream, "read1", None) or stream.read  # type: ignore[attr-defined]
-    while chunk := read(CHUNK):
-        yield chunk
+def _piped(called: str, chunks: Iterator[bytes], room: Room) -> Iterator[Source]:
+    """An archive is kept in a file without a name while it is read; all else is read as it comes."""
+    from gpudoctor.read import pipe
 
-
-def _file(path: str) -> Iterator[bytes]:
-    with open(path, "rb") as stream:
-        yield from _chunks(stream)
-
-
-def _gzip(path: str) -> Iterator[bytes]:
-    import gzip
-    import zlib
-
-    total = 0
-    with gzip.open(path, "rb") as stream:
-        while total < MAX_UNPACKED:
-            try:
-                chunk = stream.read(CHUNK)
-            except (EOFError, OSError, zlib.error):
-                # A log still being written, or a cut copy: what was unpacked so far is good.
-                return
-            if not chunk:
-                return
-            total += len(chunk)
-            yield chunk
-
-
-def _is_tar(path: str) -> bool:
-    import gzip
-    import zlib
-
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if len(head) >= HEAD or room.late():
+            break
+    kind = _archive_kind(head)
+    if kind is None:
+        yield Document(name=called, chunks=lambda: pipe.unpacked(chain((head,), chunks), MAX_UNPACKED))
+        return
     try:
-        with gzip.open(path, "rb") as stream:
-            return stream.read(262)[257:262] == b"ustar"
-    except (EOFError, OSError, zlib.error):
-        return False
+        kept = pipe.kept(head, chunks, MAX_KEPT, room.late)
+    except OSError as error:
+        yield Loss(called, f"an archive that could not be kept while it is read: {error.strerror or error}; save it, and give the file", unread=True)
+        return
+    room.files.append(kept.file)
+    yield from _archive(kind, kept.path, called, room)
 
 
-def _directory(path: str) -> Iterator[Source]:
+def _archive_kind(head: bytes) -> str | None:
+    if head[:4] in ZIP:
+        return "zip"
+    if head[:2] == GZIP:
+        from gpudoctor.read.gunzip import head_of
+
+        return "tar.gz" if head_of(head, HEAD)[257:262] == USTAR else None
+    return "tar" if head[257:262] == USTAR else None
+
+
+def _archive(kind: str, path: str, called: str, room: Room) -> Iterator[Source]:
+    from gpudoctor.read.members import sources
+
+    if kind == "zip":
+        from gpudoctor.read import zipped
+
+        found = zipped.members(path, called, room)
+    else:
+        from gpudoctor.read import tarred
+
+        found = tarred.members(path, called, kind == "tar.gz", room)
+    yield from sources(called, *found)
+
+
+def beginning(chunks: Iterable[bytes]) -> bytes:
+    """Of a snapshot's file: one byte more than may be held says that there is more."""
+    taken = b""
+    for chunk in chunks:
+        taken += chunk
+        if len(taken) > MAX_MEMBER:
+            break
+    return taken[: MAX_MEMBER + 1]
+
+
+def _directory(path: str, room: Room) -> Iterator[Source]:
     """A snapshot if it has a manifest, else every file in it. Links are not followed: they may lead anywhere."""
     files: list[str] = []
-    for folder, folders, names in os.walk(path, followlinks=False):
+    closed: list[OSError] = []
+    for folder, folders, names in os.walk(path, onerror=closed.append, followlinks=False):
         folders.sort()
-        if folder[len(path) :].count(os.sep) >= MAX_DEPTH:
+        if folder[len(path.rstrip(os.sep)) :].count(os.sep) >= MAX_DEPTH and folders:
+            yield Loss(folder, f"more than {MAX_DEPTH} folders deep: what is in its folders was left out", unread=True)
             folders.clear()
         files.extend(os.path.relpath(os.path.join(folder, name), path) for name in sorted(names))
         if len(files) > MAX_FILES:
-            yield Loss(path, f"more than {MAX_FILES} files: only the first {MAX_FILES} were read")
+            yield Loss(path, f"more than {MAX_FILES} files: only the first {MAX_FILES} were read", unread=True)
             files = files[:MAX_FILES]
             break
+    for error in closed:
+        yield Loss(str(error.filename), f"a folder that cannot be read: {error.strerror}")
 
     def read(name: str) -> bytes | None:
         whole = os.path.join(path, name)
         if name not in known or os.path.islink(whole) or not os.path.isfile(whole):
             return None
         with open(whole, "rb") as stream:
-            return stream.read(MAX_MEMBER)
+            return stream.read(MAX_MEMBER + 1)
+
+    def lists_probes(name: str) -> bool:
+        with suppress(OSError):
+            return b'"probes"' in (read(name) or b"")
+        return False
 
     known = frozenset(files)
     if MANIFEST in known:
         yield Folder(name=path, names=tuple(files), read=read)
         return
     # Snapshots of several hosts in one folder, beside the logs of their job; another tool's manifest is none.
-    for manifest in [n for n in files if os.path.basename(n) == MANIFEST and b'"probes"' in (read(n) or b"")]:
+    for manifest in [n for n in files if os.path.basename(n) == MANIFEST and lists_probes(n)]:
         base = os.path.dirname(manifest) + os.sep
         inside = [n for n in files if n.startswith(base)]
         if inside:
@@ -189,7 +229,7 @@ def _directory(path: str) -> Iterator[Source]:
             yield Loss(whole, "not a plain file: left alone")
             continue
         try:
-            yield from open_path(whole)
+            yield from open_path(whole, room)
         except Unreadable as error:
             yield Loss(whole, str(error))
 
@@ -198,71 +238,16 @@ def _below(read: Callable[[str], bytes | None], base: str) -> Callable[[str], by
     return lambda name: read(base + name)
 
 
-def _archive(path: str) -> Iterator[Source]:
-    """A tar, read in memory and never unpacked to disk: no member can be written anywhere."""
-    import tarfile
-    import zlib
-
-    held: dict[str, Content] = {}
-    total = in_memory = entries = 0
-    try:
-        packed = max(1, os.path.getsize(path))
-        with tarfile.open(path, "r|*") as tar:
-            for member in tar:
-                entries += 1
-                if len(held) >= MAX_FILES or entries > MAX_ENTRIES or in_memory >= MAX_ARCHIVE:
-                    yield Loss(path, f"larger than the limits ({MAX_FILES} files, {MAX_ENTRIES} entries, {MAX_ARCHIVE >> 20} MiB): the rest was left out")
-                    break
-                if member.isdir():
-                    continue
-                name = os.path.normpath(member.name)
-                refused = _refused(member, name, held)
-                if refused:
-                    yield Loss(f"{path}: {shown(member.name)}", refused)
-                    continue
-                if max(RATIO_FROM, MAX_RATIO * packed) < total + member.size:
-                    yield Loss(path, f"unpacks to more than {MAX_RATIO} times its size, as no output does: the rest was left out")
-                    break
-                total += member.size
-                content = tar.extractfile(member) if member.size <= MAX_MEMBER else None
-                held[name] = content.read() if content is not None else partial(_streamed, path, entries)
-                in_memory += member.size if content is not None else 0
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        yield Loss(path, f"the archive is damaged ({type(error).__name__}): what came before was read")
-    from gpudoctor.read.members import sources
-
-    yield from sources(path, held, [])
-
-
-def _streamed(path: str, entry: int) -> Iterator[bytes]:
-    """One member of a tar, by its place in it."""
-    import tarfile
-    import zlib
-
-    try:
-        with tarfile.open(path, "r|*") as tar:
-            content = tar.extractfile(next(islice(tar, entry - 1, None)))
-            if content is not None:
-                yield from _chunks(content)
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise OSError(f"the archive is damaged ({type(error).__name__})") from error
-
-
-def _refused(member: TarInfo, name: str, held: Mapping[str, Content]) -> str | None:
-    """Why a member is left alone. A link, a device or a way out of the archive is no output."""
-    if not member.isfile() or name.startswith(("/", "..")):
-        return "not a plain file inside the archive: left alone"
-    if member.issparse():
-        return "a sparse file, which may hold any number of zeros: left alone"
-    return "a second file of this name: the first was read" if name in held else None
-
-
 def shown(name: str) -> str:
-    """A member's name for a reader: bytes that are no UTF-8 and escapes may stand in it."""
+    """A file's name for a reader: bytes that are no UTF-8 and escapes may stand in it."""
     return clean(name.encode("utf-8", "replace").decode())
 
 
-def open_all(paths: Iterable[str]) -> Iterator[Source]:
-    """Everything that the `--from` arguments hold. Raises Unreadable for one that cannot be opened."""
+def open_all(paths: Iterable[str], late: Callable[[], bool] = lambda: False) -> Iterator[Source]:
+    """Everything that the `--from` arguments hold. Raises Unreadable for one that cannot be opened.
+
+    late: is there no time left? What is asked before there is anything to read must not take longer either.
+    """
+    room = Room(late)
     for path in paths:
-        yield from open_path(path)
+        yield from open_path(path, room)

@@ -63,7 +63,7 @@ def whole(name: str, chunks: Iterable[bytes]) -> tuple[Section | Loss | None, It
                 return _parted(name, parts[0], end, stream)
             look_at = 2 * size  # all looks together cost about twice what the last does
         if size > MAX_WHOLE:
-            return Loss(name, f"a {kind.replace('-', ' ')} of more than {MAX_WHOLE >> 20} MiB: not read"), iter(())
+            return Loss(name, f"a {kind.replace('-', ' ')} of more than {MAX_WHOLE >> 20} MiB: not read", unread=True), iter(())
     content = b"".join(parts)
     end = _end_of_json(content) if is_json else None
     if end is not None:

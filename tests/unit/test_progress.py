@@ -39,7 +39,7 @@ def test_a_line_after_a_second_that_is_wiped_out(tmp_path: Path, now: list[float
     terminal = Terminal()
     shown_for(path, terminal, now, monkeypatch, 2.0).clear()
     first, wiped, last = terminal.getvalue().split("\r")[1:]
-    assert first == "read 3 MB, 2 MB/s, 25 %"
+    assert first == "read 3 MB of 12 MB (25 %), 2 MB/s"
     assert wiped == " " * len(first) and last == ""
 
 
@@ -69,8 +69,23 @@ def test_no_share_where_the_size_is_not_known(tmp_path: Path, now: list[float], 
         terminal = Terminal()
         shown_for(path, terminal, now, monkeypatch, 2.0)
         assert terminal.getvalue() == "\rread 3 MB, 2 MB/s"
-    assert line(5, 1.0, 0) == "read 0 MB, 0 MB/s"
+    assert line(5, 1.0, 0) == "read 5 bytes, 0 MB/s"
 
 
 def test_a_file_that_grew_is_never_more_than_whole() -> None:
-    assert line(3_000_000, 1.0, 2_000_000).endswith(" 100 %")
+    assert line(3_000_000, 1.0, 2_000_000) == "read 3 MB of 3 MB (100 %), 3 MB/s"
+
+
+def test_it_names_the_file_in_plain_words_and_never_wraps(tmp_path: Path, now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that wraps is not written over: each would stay on the screen."""
+    path = tmp_path / "rank\x1b[2J-0.log"
+    path.write_bytes(bytes(12_000_000))
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr(progress, "_columns", lambda: 20)
+    made = Progress((str(path),))
+    made.begin(str(path))
+    now[0] += 2
+    made.read(3_000_000)
+    assert terminal.getvalue() == "\rread 3 MB of 12 MB "
+    assert line(3_000_000, 1.0, None, str(path)) == "read 3 MB, 3 MB/s: rank-0.log"
