@@ -15,8 +15,10 @@ MAX_LINE = 1 << 16  # characters; the rest of a longer line is dropped (and the 
 MAX_JSON = 1 << 22  # the same for JSON in one line: a host with 500 PCI functions needs 200 kB, 2,000 calls of a flight recorder 3 MB
 _EMPTIED = bytes(8)
 _OF_NCCL = b"NCCL "
+_OF_A_JOB = (b"NCCL", b"[rank", b"[Rank")
 _ODD = b'\0"&`\\*^#\r'  # without which, and in ASCII, there is little to look for
 _SAMPLE = 512  # bytes by which the encoding is told
+LOOKED_AT = 1 << 16  # the same of the width at which a log's lines may have been broken
 
 # CSI and OSC sequences, the choice of a character set (`tput sgr0` prints it too), other two-character escapes; then every
 # control character but the tab.
@@ -125,6 +127,26 @@ def _as_utf8(chunks: Iterator[bytes]) -> Iterator[bytes]:
         yield decoder.decode(chunk).encode("utf-8", "replace")
 
 
+def _unbroken(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """A job's log with whole lines, where a mailer or a terminal broke them."""
+    head: list[bytes] = []
+    size = 0
+    of_a_job = False
+    for chunk in chunks:
+        head.append(chunk)
+        size += len(chunk)
+        of_a_job = of_a_job or any(mark in chunk for mark in _OF_A_JOB)
+        if not of_a_job:
+            yield from head
+            head, size = [], 0
+        elif size >= LOOKED_AT:
+            break
+    if of_a_job:
+        from gpudoctor.read.refolded import refolded  # only where there is such a line
+
+        yield from refolded(head, chunks)
+
+
 def _without_hidden(chunk: bytes) -> bytes:
     """Web pages and word processors keep blanks from breaking, and mark where a word may break; zeros stand where a file was
     emptied. What looks for known words would not find them.
@@ -153,7 +175,7 @@ def lines_of(chunks: Iterable[bytes], passing: Passing | None = None) -> Iterato
     number = 0
     rest = b""
     before, shown = b"\n", 0  # the text before this chunk, some of it, and the number of the last line that was shown
-    whole = map(_without_hidden, whole_lines(_as_utf8(iter(chunks))))
+    whole = map(_without_hidden, _unbroken(whole_lines(_as_utf8(iter(chunks)))))
     for chunk in whole if passing is None else passing.ahead(whole):
         if not chunk.endswith(b"\n"):
             # A piece of a line that does not end yet: its head is kept, the middle forgotten.

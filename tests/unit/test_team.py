@@ -89,6 +89,7 @@ def test_one_processor_has_no_children() -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_child_that_dies_or_hangs_costs_nothing_but_time(number: signal.Signals, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpudoctor.read.team.PATIENCE_S", 0.2)
+    monkeypatch.setattr("gpudoctor.read.text.LOOKED_AT", SIZE)  # else the whole text is looked at before its first chunk is handed on
 
     def pieces() -> Iterator[bytes]:
         for count, chunk in enumerate(chunks()):
