@@ -26,8 +26,10 @@ _SYSTEM_PCI = re.compile(rb"\+ PCI\[ *(\d+(?:\.\d+)?)\] - (?:GPU/(?:[0-9a-fA-F]+
 # The table of NCCL's model (NCCL_DEBUG_SUBSYS=TUNING), printed by rank 0: a head with algorithms, three protocols each, and
 # a row for each collective with latency in microseconds and bandwidth in GB/s.
 _TUNING_HEAD = re.compile(rb" *Algorithm +\|((?: +[A-Za-z]\w* +\|)+)[ \r]*\n")
-_TUNING_ROW = re.compile(rb" *(Broadcast|Reduce|AllGather|ReduceScatter|AllReduce) \|((?: *\d+(?:\.\d+)?/ *\d+(?:\.\d+)? \|)+)[ \r]*\n")
-_TUNING_CELL = re.compile(rb"(\d+(?:\.\d+)?)/ *(\d+(?:\.\d+)?) \|")
+# Up to 2.17 algorithm and protocol stand in each cell of the head.
+_OLD_HEAD = re.compile(rb"Latency/AlgBw \|((?: +[A-Za-z]\w*/ *(?:LL|LL128|Simple) \|)+)[ \r]*\n")
+_TUNING_ROW = re.compile(rb" *(Broadcast|Reduce|AllGather|ReduceScatter|AllReduce) \|((?: *\d+(?:\.\d+)?/ *\d+(?:\.\d+)? ?\|)+)[ \r]*\n")
+_TUNING_CELL = re.compile(rb"(\d+(?:\.\d+)?)/ *(\d+(?:\.\d+)?) ?\|")
 _PROTOCOLS = ("LL", "LL128", "Simple")
 _PATHS = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) \(\d+/ *(\d+(?:\.\d+)?)/(\w+)\)")
 _PATHS_OF = re.compile(rb"GPU/(?:[0-9a-fA-F]+-)?([0-9a-fA-F]+) :")
@@ -95,7 +97,14 @@ def _channels(message: bytes) -> tuple[int, int | None, int] | None:
 def _algorithms(message: bytes) -> tuple[str, ...] | None:
     """Of the head of a table; None for any other line of one."""
     head = _TUNING_HEAD.match(message)
-    return tuple(name.decode() for name in re.findall(rb"\w+", head[1])) if head is not None else None
+    if head is not None:
+        return tuple(name.decode() for name in re.findall(rb"\w+", head[1]))
+    head = _OLD_HEAD.match(message)
+    if head is None:
+        return None
+    cells = re.findall(rb"(\w+)/", head[1])
+    names = tuple(dict.fromkeys(name.decode() for name in cells))
+    return names if len(cells) == len(names) * len(_PROTOCOLS) else ()
 
 
 def _tuning(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
@@ -189,5 +198,5 @@ def _nvls(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
 
 # By the first characters of the message.
 READERS: dict[bytes, Callable[[Proc, bytes, Seen, Where], None]] = {
-    b"Patte": _pattern, b"Init ": _timings, b"NVLS ": _nvls, **dict.fromkeys(CALLS, _call),
+    b"Patte": _pattern, b"Init ": _timings, b"NVLS ": _nvls, b"Laten": _tuning, **dict.fromkeys(CALLS, _call),
 }  # fmt: skip

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gpudoctor.read._lines import Details, Named
 
 _MAX_VIAS = 4096
+_MORE = re.compile(r"(/\d+)\(\d+\)|/flush=\w+$")
 _MAX_KNOWN = 16_384  # connections: those of a job of 4,096 ranks, made again for each of its communicators
 
 _VIA = re.compile(
@@ -73,10 +74,10 @@ class Connections:
 
 
 def _via(raw: bytes) -> str:
-    """As the contract writes it: without the proxy rank; the old words for shared memory are SHM."""
+    """As the contract writes it: without the proxy rank and, since 2.31, the receiver's way to flush; the old words for shared memory are SHM."""
     if raw == b"direct shared memory":
         return "SHM"
-    return re.sub(r"/(\d+)\(\d+\)", r"/\1", raw.decode("utf-8", "replace"))
+    return _MORE.sub(r"\1", raw.decode("utf-8", "replace"))
 
 
 def named(message: bytes) -> Named | None:

@@ -16,7 +16,10 @@ from gpudoctor.parsers.nccl_state import Proc
 _ENV = re.compile(rb"([A-Z][A-Z0-9_]+) set (?:by (?:environment|config)(?: file)? )?to (.*)\n")
 _VERSION = re.compile(rb"version (\d+\.\d+\.\d+)(?:[^\d\s+.][^\s+]*)?(?:\+cuda[\w.]*[\s*]|\s)")
 _CUDA = re.compile(rb"cudaDriverVersion (\d+)\s")
-_NICS = re.compile(rb"\[\d+\]([\w.+-]+:\d+/\w+)(?=[ ;])")
+# `[0]mlx5_0:1/IB`; since 2.30.7 with rail and plane where they are known (`mlx5_0:1:0:1/IB`); 2.20 to 2.23 show ports taken together
+# as `[0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB}`, later releases as `mlx5_0+mlx5_1:1/IB`.
+_NICS = re.compile(rb"\[\d+\](?:([\w.+-]+:\d+)(?::\d*(?::\d+)?)?(/\w+)(?=[ ;])|=\{(\[\d+\] [^{}\n]{1,400})\})")
+_TOGETHER = re.compile(rb"\[\d+\] ([\w.+-]+)(:\d+/\w+)")
 _INTERFACES = re.compile(rb"\[\d+\]([\w.:@-]+:\[?[0-9a-fA-F.:%]+\]?<\d+>)")
 _ADDRESS = re.compile(rb"Using (?:interface )?(?:\[\d+\])?([\w.@-]+:[0-9a-fA-F.:%]+)(?:<\d+>)?\s")
 _GDR = re.compile(rb"GPU Direct RDMA (?:\([A-Za-z-]{1,20}\) )?([Ee]nabled|[Dd]isabled) for HCA (\d+) '([^'\s]+)['\s]")
@@ -89,12 +92,20 @@ def _ib(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
     if message.startswith(b"NET/IB : Using ["):
         found = _NICS.findall(message.partition(b"; OOB")[0])
         if found:
-            proc.learn("nics", tuple(n.decode() for n in found))
+            proc.learn("nics", tuple(_nic(*words) for words in found))
             seen.note("nics", where)
     elif b"GPU Direct" in message:
         gdr(proc, message, seen, where)
     elif b"using interface" in message.lower():
         _bootstrap(proc, message, seen, where)
+
+
+def _nic(port: bytes, link: bytes, several: bytes) -> str:
+    """An adapter of the list, or several ports that NCCL takes for one."""
+    parts = _TOGETHER.findall(several)
+    if parts:
+        port, link = b"+".join(name for name, _ in parts), parts[0][1]
+    return (port + link).decode()
 
 
 def gdr(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:

@@ -14,7 +14,7 @@ _FOLDED = re.compile(rb"( via (?:P2P|SHM|NET)[^\n]{0,40})\n(?!\d+\r?\n)([\w/()]{
 # How a transport stands behind `via `, whole.
 TRANSPORT = (
     rb"(?:P2P/(?:direct pointer|indirect/\d+\[[0-9a-f]+\]|IPC|CUMEM|MNNVL)(?:/(?:read|CE))*|SHM(?:/(?:direct|CE)){1,2}|direct shared memory"
-    rb"|NET/[\w .+-]+/\d+(?:\(\d+\))?(?:/(?:GDRDMA(?:\(PCI\))?|Shared))*)"
+    rb"|NET/[\w .+-]+/\d+(?:\(\d+\))?(?:/(?:GDRDMA(?:\(PCI\))?|Shared|flush=[A-Z]\w*))*)"
 )
 _WHOLE = re.compile(rb" via " + TRANSPORT + rb"[ \r]*$")
 # What NCCL itself writes behind its name; a framework that speaks of NCCL writes something else.
