@@ -25,6 +25,7 @@ class Family(KeyedRecord):
     slug: str | None = None
     file: str | None = None  # regular expression that NCCL's source file must match
     example: str = ""
+    ends_if_last: bool = False  # NCCL may go on after it: an end where its process says next that a call failed
 
     def matches(self, text: str, file: str | None) -> re.Match[str] | None:
         if self.file is not None and not (file and re.search(self.file, file)):
@@ -47,6 +48,12 @@ def families() -> tuple[Family, ...]:
 
     table = tomllib.loads(shipped.text("nccl-messages.toml"))
     return tuple(Family(id=name, **entry) for name, entry in table.items())
+
+
+@lru_cache(maxsize=1)
+def ending() -> frozenset[str]:
+    """Families that end a run only where nothing but the result of a call follows."""
+    return frozenset(f.id for f in families() if f.ends_if_last)
 
 
 def family(name: str) -> Family | None:

@@ -11,6 +11,7 @@ from gpudoctor.checkers.fabric import FABRIC
 from gpudoctor.checkers.nccl_causes import RANK_MISMATCH
 from gpudoctor.checkers.nccl_diagnostics import complained
 from gpudoctor.checkers.nccl_env import NCCL_ENV
+from gpudoctor.checkers.nccl_notices import remarked
 from gpudoctor.checkers.nccl_pcie import overrated
 from gpudoctor.checkers.nccl_rules import RULES, Around, on_one_host
 from gpudoctor.checkers.nccl_view import Ranks, gpu_of, host_of, named
@@ -61,6 +62,7 @@ def judged(facts: FactView) -> Iterator[Finding | CannotTell]:
     yield from _refused(nccl, facts)
     yield from _without_nvls(nccl)
     yield from _without_file(nccl)
+    yield from remarked(nccl)
     yield from _affinity(nccl, facts)
     yield from _far(nccl, facts)
     yield from overrated(nccl, facts)

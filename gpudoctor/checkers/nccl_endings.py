@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from gpudoctor.checkers.driver import DRIVER_UNAVAILABLE
 from gpudoctor.checkers.ecc_remap import ECC_REMAP
 from gpudoctor.checkers.fabric import FABRIC
 from gpudoctor.checkers.memlock import MEMLOCK, by_words
-from gpudoctor.checkers.nccl_causes import CUDA_ERROR, DUPLICATE_GPU, NETWORK_ERROR, NO_INTERFACE, PEER_DIED
+from gpudoctor.checkers.nccl_causes import CUDA_ERROR, DUPLICATE_GPU, NETWORK_ERROR, NO_INTERFACE, PEER_DIED, SPLIT_HOST
 from gpudoctor.checkers.nccl_dead import Witnesses, of_rank
 from gpudoctor.checkers.nccl_view import sentence, who
 from gpudoctor.checkers.nvlink_errors import ERRORS as NVLINK_ERRORS
@@ -25,7 +26,7 @@ from gpudoctor.nccl_messages import ECHO, HARMLESS, PEER, family
 _MOST_RANKS = 1 << 17  # a larger number is a mangled line
 # Faults of the host that complains; a dead peer or ranks that differ are the job's.
 _OF_A_HOST = frozenset(
-    c.slug for c in (NETWORK_ERROR, CUDA_ERROR, SHM, MEMLOCK, FABRIC, UNSUPPORTED, GPU_NOT_VISIBLE, ECC_REMAP, NVLINK_ERRORS, NO_INTERFACE)
+    c.slug for c in (NETWORK_ERROR, CUDA_ERROR, SHM, MEMLOCK, FABRIC, UNSUPPORTED, GPU_NOT_VISIBLE, ECC_REMAP, NVLINK_ERRORS, NO_INTERFACE, SPLIT_HOST, DRIVER_UNAVAILABLE)
 )
 # Names that a writer puts in place of the real one, and those that many machines have.
 _ANY_HOST = frozenset(("localhost", "host", "hostname", "node", "worker", "xxx", "ubuntu", "master"))
@@ -50,6 +51,15 @@ _LESS_SURE = {
     "ib-flushed": LIKELY,
     "truncated": LIKELY,
     "may-hang": POSSIBLE,
+    "topology-gap": POSSIBLE,
+    "ipc-handle": LIKELY,
+    "gpu-not-in-nvml": LIKELY,
+    "no-sysfs": LIKELY,
+    "driver-nvml": LIKELY,
+    "cuda-symbols": LIKELY,
+    "adapters-not-merged": LIKELY,
+    "socket-lost": LIKELY,
+    "destroyed-before": LIKELY,
 }
 # Addresses that lead to no other host.
 _NOWHERE = (

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
+from gpudoctor.checkers.driver import DRIVER_UNAVAILABLE
 from gpudoctor.checkers.ecc_remap import ECC_REMAP
 from gpudoctor.checkers.fabric import FABRIC
 from gpudoctor.checkers.memlock import MEMLOCK
@@ -16,6 +17,7 @@ from gpudoctor.checkers.nccl_causes import (
     NO_INTERFACE,
     PEER_DIED,
     RANK_MISMATCH,
+    SPLIT_HOST,
 )
 from gpudoctor.checkers.nccl_env import NCCL_ENV
 from gpudoctor.checkers.nvlink_errors import ERRORS as NVLINK_ERRORS
@@ -36,7 +38,7 @@ class NcclFailure(BaseChecker):
     name: ClassVar[str] = "nccl-failure"
     causes: ClassVar[tuple[Cause, ...]] = (
         NO_INTERFACE, DUPLICATE_GPU, RANK_MISMATCH, PEER_DIED, NETWORK_ERROR, CUDA_ERROR, SHM, MEMLOCK, FABRIC, UNSUPPORTED, VERSION_MISMATCH,
-        GPU_NOT_VISIBLE, NCCL_ENV, ECC_REMAP, NVLINK_ERRORS,
+        GPU_NOT_VISIBLE, NCCL_ENV, ECC_REMAP, NVLINK_ERRORS, SPLIT_HOST, DRIVER_UNAVAILABLE,
     )  # fmt: skip
     needs = (Nccl,)
     wants = (Watchdog, LogEnds, MemoryKills)

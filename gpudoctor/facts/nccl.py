@@ -224,10 +224,10 @@ class Nccl(Fact):
 
     @classmethod
     def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> Nccl:
-        from gpudoctor.facts.nccl_join import comms_of
+        from gpudoctor.facts.nccl_join import comms_of, settled
 
         procs = tuple(p for part in parts for p in part.procs)
-        messages = tuple(m for part in parts for m in part.messages)
+        messages = settled(tuple(m for part in parts for m in part.messages), procs)
         settings: dict[tuple[str, str], Evidence] = {}
         seen: dict[str, Evidence] = {}
         counts: dict[tuple[int, str], int] = {}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpudoctor.facts.nccl import MAX_PAIRS, NcclComm, NcclMessage, NcclProc, NcclRank, Process, Transport
-from gpudoctor.nccl_messages import ECHO, HARMLESS, PEER
+from gpudoctor.nccl_messages import ECHO, GENERAL, HARMLESS, PEER, DOES_WITHOUT, ending
+from gpudoctor.record import replace
 
 _SHOWN = 40  # warnings of one communicator that are kept as text
 _NOBODY = NcclRank()  # stands for the rank of a process that named no communicator
@@ -176,6 +177,31 @@ def _comm(group: _Group, counts: Mapping[tuple[int, str], int]) -> NcclComm:
 
 def _unique(procs: Iterable[NcclProc]) -> tuple[NcclProc, ...]:
     return tuple({id(p): p for p in procs}.values())
+
+
+def settled(messages: tuple[NcclMessage, ...], procs: tuple[NcclProc, ...]) -> tuple[NcclMessage, ...]:
+    """Complaints after which NCCL goes on in some releases or places: an end where the next word of their process is that a call failed.
+
+    A framework's word on a result names no process: it counts where the process itself says no more.
+    """
+    if not any(m.tier == DOES_WITHOUT and m.family in ending() for m in messages):
+        return messages
+    refused = {(p.source, p.host, p.pid) for p in procs if p.failed_start}
+    next_of: dict[Process, NcclMessage] = {}
+    raised: dict[str, NcclMessage] = {}
+    out = []
+    for message in sorted(messages, key=lambda m: (m.source, m.line), reverse=True):
+        if message.tier == DOES_WITHOUT and message.level != "INFO" and message.family in ending():
+            follows = next_of.get(message.process) if message.pid is not None else None
+            follows = follows or raised.get(message.source)
+            if follows is None and message.process in refused or follows is not None and follows.family.startswith("torch-"):
+                message = replace(message, tier=GENERAL)
+        if message.pid is not None:
+            next_of[message.process] = message
+        elif message.family.startswith("torch-"):
+            raised[message.source] = message
+        out.append(message)
+    return tuple(reversed(out))
 
 
 def root(messages: Iterable[NcclMessage]) -> NcclMessage | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from gpudoctor.facts.nccl import NcclMessage
-from gpudoctor.nccl_messages import HARMLESS, Family, classify
+from gpudoctor.nccl_messages import HARMLESS, DOES_WITHOUT, Family, classify
 from gpudoctor.parsers.nccl_place import Place, evidence
 from gpudoctor.parsers.nccl_state import Proc
 from gpudoctor.record import replace
@@ -16,7 +16,7 @@ MAX_SAME = 20_000  # lines remembered by their words
 MAX_SAME_BYTES = 400
 MAX_MESSAGES = 5000  # of one tier: each rank's echo is kept, and none of them takes the place of a cause
 # Lines of level INFO whose words may be a family's; others are never complaints.
-INFO_TELLS = frozenset((b"P2P i", b"Could", b"peer ", b"ncclM", b"Call ", b"socke", b"Faile", b"cuMem", b"Mism", b"NVLin"))
+INFO_TELLS = frozenset((b"P2P i", b"Could", b"peer ", b"ncclM", b"Call ", b"socke", b"Faile", b"cuMem", b"Mism", b"NVLin", b"Inval", b"User ", b"Unabl"))
 
 # How the lines begin that show what a call gave back.
 RESULT_TELLS = frozenset((b"group", b"enque", b"misc/", b"init.", b"proxy"))
@@ -74,11 +74,12 @@ class Complaints:
         if found is None and level == "INFO":
             return None
         family, fields = found if found is not None else (None, {})
+        tier = HARMLESS if family is None else DOES_WITHOUT if family.ends_if_last else family.tier
         key = (family.id if family else text[:120], id(proc), dev, file, tuple(sorted(fields.items())) if family else ())
         known = self._heard.get(key)
         if known is not None:
             known.times += 1
-        elif self._kept.get(tier := family.tier if family else HARMLESS, 0) < MAX_MESSAGES:
+        elif self._kept.get(tier, 0) < MAX_MESSAGES:
             self._kept[tier] = self._kept.get(tier, 0) + 1
             spot = where()
             message_ = NcclMessage(

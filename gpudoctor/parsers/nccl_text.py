@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.nccl import Nccl, NcclMessage
-from gpudoctor.nccl_messages import HARMLESS, Family, classify
+from gpudoctor.nccl_messages import HARMLESS, DOES_WITHOUT, Family, classify
 from gpudoctor.read.section import Section
 from gpudoctor.read.text import strip_prefixes
 
@@ -41,7 +41,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
             NcclMessage(
                 family=family.id,
                 slug=family.slug,
-                tier=family.tier,
+                tier=DOES_WITHOUT if family.ends_if_last else family.tier,
                 text=_BEFORE.sub("", strip_prefixes(text))[:500],
                 source=section.source,
                 line=line.number,
