@@ -196,6 +196,20 @@ def test_a_complaint_that_some_releases_go_on_from(slug: str, file: str, text: s
     assert slugs(later) == {"peer-died"}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "socketFinalizeAccept from 10.0.0.9<40000>: wrong socket type (peer 4 != expected 3 -- peer connected to wrong NCCL socket), discarding peer connection",
+        "socketFinalizeAccept: didn't receive a valid magic from 10.0.0.9<40000>",
+    ],
+)
+def test_a_stranger_at_the_door_is_no_fault(text: str) -> None:
+    """Since 2.27 NCCL closes such a connection and goes on; before, the same words at level WARN were the end."""
+    whole = [line for rank in (0, 1) for line in (*start(rank, 2), prefix(rank) + text, *connect(rank, 2), *finish(rank, 2))]
+    assert not slugs(whole)
+    assert slugs([*start(0, 2), prefix(0).replace("NCCL INFO ", "misc/socket.cc:441 NCCL WARN socketFinalizeAccept: wrong type 4 != 3")]) == {"rank-mismatch"}
+
+
 @pytest.mark.parametrize("text", ["Cuda failure 'driver shutting down'", "commReclaim: cleanup comm 0x1 rank 1 failed in destroy/abort, error 1"])
 def test_the_noise_of_an_end_is_no_fault(text: str) -> None:
     whole = [line for rank in (0, 1) for line in (*start(rank, 2), *connect(rank, 2), *finish(rank, 2))]
