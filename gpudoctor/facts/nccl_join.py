@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpudoctor.facts.nccl import MAX_PAIRS, NcclComm, NcclMessage, NcclProc, NcclRank, Process, Transport
-from gpudoctor.nccl_messages import ECHO, GENERAL, HARMLESS, PEER, DOES_WITHOUT, ending
+from gpudoctor.nccl_messages import DOES_WITHOUT, ECHO, GENERAL, HARMLESS, PEER, ending
 from gpudoctor.record import replace
 
 _SHOWN = 40  # warnings of one communicator that are kept as text

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from gpudoctor.facts.nccl import NcclMessage
-from gpudoctor.nccl_messages import HARMLESS, DOES_WITHOUT, Family, classify
+from gpudoctor.nccl_messages import DOES_WITHOUT, HARMLESS, Family, classify
 from gpudoctor.parsers.nccl_place import Place, evidence
 from gpudoctor.parsers.nccl_state import Proc
 from gpudoctor.record import replace

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.nccl import Nccl, NcclMessage
-from gpudoctor.nccl_messages import HARMLESS, DOES_WITHOUT, Family, classify
+from gpudoctor.nccl_messages import DOES_WITHOUT, HARMLESS, Family, classify
 from gpudoctor.read.section import Section
 from gpudoctor.read.text import strip_prefixes
 

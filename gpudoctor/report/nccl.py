@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gpudoctor.facts.nccl import Graph, Nccl, NcclComm, kind_of
 from gpudoctor.facts.store import FactStore
 from gpudoctor.nccl_diagnostics import FAULT, PASSED, REMARK, STRANGE, UNABLE, read
-from gpudoctor.nccl_messages import DOES_WITHOUT, family
+from gpudoctor.nccl_messages import DOES_WITHOUT, ending, family
 from gpudoctor.report.layout import Style, counted, hanging, spans
 from gpudoctor.report.nccl_choices import line as choices
 
@@ -47,7 +47,7 @@ def view(store: FactStore, style: Style) -> list[str]:
 
 def _goes_on(nccl: Nccl | None, under: bool, style: Style) -> list[str]:
     """What NCCL complains of, goes on without, and no check judges."""
-    told = {m.family: m for m in reversed(nccl.messages if nccl is not None else ()) if m.tier == DOES_WITHOUT and m.slug is None}
+    told = {m.family: m for m in reversed(nccl.messages if nccl is not None else ()) if m.tier == DOES_WITHOUT and (m.slug is None or m.level != "INFO" and m.family in ending())}
     lines: list[str] = []
     for name, message in [*told.items()][::-1][:_ALIKE]:
         known = family(name)
