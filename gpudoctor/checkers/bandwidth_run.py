@@ -13,7 +13,6 @@ from gpudoctor.facts.gpu import Gpus
 from gpudoctor.facts.nccl import Nccl, NcclMessage
 from gpudoctor.facts.store import FactView
 from gpudoctor.model import CERTAIN, ERROR, CannotTell, Cause, Evidence, Finding, Step
-from gpudoctor.nccl_messages import family
 
 WRONG_RESULTS = Cause(
     "GD804",
@@ -152,6 +151,8 @@ def _failed(run: BandwidthRun, told: list[Failure], nccl: Nccl) -> Finding:
     order = ("gpus", "cuda", "nccl", "timeout", "test", "exit")
     first = min(told, key=lambda f: order.index(f.kind)) if told else None
     words = f": {first.text}" if first is not None else f" with exit status {run.exit_status}"
+    from gpudoctor.nccl_messages import family  # which only a job's log needs
+
     own = _own_words(run, nccl) if told else None
     known = family(own.family) if own is not None else None
     if own is not None:
