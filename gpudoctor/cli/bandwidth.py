@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpudoctor.cli.options import Amount, engine_options, from_option, offered, report_options, timeout_option
+from gpudoctor.cli.options import Amount, Takes, engine_options, from_option, offered, report_options, timeout_option
 from gpudoctor.cli.output import Output, exit_status, write
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _gpus(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
-@click.command("bandwidth")
+@click.command("bandwidth", cls=Takes)
 @click.option("--gpus", default="all", show_default=True, callback=_gpus, metavar="N|all|LIST", help="How many, or which: indices of nvidia-smi (0,3) or UUIDs.")
 @click.option(
     "--collective",

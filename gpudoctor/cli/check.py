@@ -7,7 +7,7 @@ import sys
 import click
 
 from gpudoctor.cli.look import look
-from gpudoctor.cli.options import offered, report_options, source_options
+from gpudoctor.cli.options import Takes, offered, report_options, source_options
 from gpudoctor.cli.output import Output, exit_status, write
 
 
@@ -15,8 +15,8 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     return tuple(word.strip() for value in values for word in value.split(",") if word.strip())
 
 
-@click.command("check")
-@source_options
+@click.command("check", cls=Takes)
+@source_options()
 @click.option(
     "--ras",
     is_flag=False,

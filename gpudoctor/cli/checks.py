@@ -13,7 +13,7 @@ from gpudoctor.cli.options import text_or_json
 @click.command("checks")
 @text_or_json
 def command(format_: str) -> None:
-    """List every cause gpudoctor can name, with its code and severity.
+    """List every cause gpudoctor can name, with its code and how severe it can be.
 
     Checks of other installed packages are listed too; one that cannot be loaded is named with the reason (status 3).
     """

@@ -7,16 +7,16 @@ import sys
 import click
 
 from gpudoctor.cli.look import look
-from gpudoctor.cli.options import source_options, text_or_json
+from gpudoctor.cli.options import Takes, source_options, text_or_json
 
 
-@click.command("facts")
-@source_options
+@click.command("facts", cls=Takes)
+@source_options("Show")
 @text_or_json
 def command(paths: tuple[str, ...], live: bool, job: bool, timeout: float, format_: str) -> None:
-    """Show only what was read: GPUs, pairs, links, NICs, the PCI tree. Judges nothing.
+    """Show only what was read, without a verdict: GPUs, pairs, links, NICs, the PCI tree.
 
-    Exit status 3 when nothing could be read.
+    Exit status 0 when anything was, 3 when nothing could be read.
     """
     from gpudoctor.judge import judge
 

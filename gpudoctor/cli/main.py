@@ -25,6 +25,7 @@ COMMANDS = {
     "diff": ("gpudoctor.cli.diff", "Say what changed between two snapshots, nodes or reports."),
     "checks": ("gpudoctor.cli.checks", "List every cause gpudoctor can name."),
     "explain": ("gpudoctor.cli.explain", "Explain one cause: reasoning, evidence, thresholds, remedy."),
+    "probe": ("gpudoctor.cli.probe", "Print what one of its own probes reads, as reports cite it."),
 }
 
 
@@ -55,6 +56,12 @@ class LazyGroup(click.Group):
         except OSError as error:
             raise _Failed(error) from error
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            raise click.UsageError(error.message.rstrip(".") + _meant(args[0]), ctx) from error
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -67,6 +74,18 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
+
+
+def _meant(word: str) -> str:
+    """What somebody who typed this may have wanted."""
+    if os.path.exists(word):
+        from shlex import quote
+
+        return f"; to judge what was recorded:  gpudoctor check --from {quote(word)}"
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, COMMANDS, 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

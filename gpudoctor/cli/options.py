@@ -134,15 +134,36 @@ def job_option(command: C) -> C:
     return click.option("--job", is_flag=True, help="Also the GPU processes now running.")(command)
 
 
-def source_options(command: C) -> C:
-    """--from, --live, --job, --timeout: where facts come from."""
-    options = (
-        from_option("Judge what was recorded: a snapshot, a folder, any text file."),
-        click.option("--live", is_flag=True, help="With --from: look at this host too, and join both."),
-        job_option,
-        timeout_option(),
-    )
-    return _all(options, command)
+def source_options(does: str = "Judge") -> Callable[[C], C]:
+    """--from, --live, --job, --timeout: where facts come from. does: what the command does with them."""
+
+    def decorate(command: C) -> C:
+        options = (
+            from_option(f"{does} what was recorded: a snapshot, a folder, an archive, any text file."),
+            click.option("--live", is_flag=True, help="With --from: look at this host too, and join both."),
+            job_option,
+            timeout_option(),
+        )
+        return _all(options, command)
+
+    return decorate
+
+
+class Takes(click.Command):
+    """A command that takes files by --from only, and says so to whoever names one without."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.allow_extra_args = True
+        rest = super().parse_args(ctx, args)
+        if rest and not ctx.resilient_parsing:
+            from shlex import quote
+
+            word = f"unexpected argument{'s' if len(rest) > 1 else ''} {', '.join(rest)}"
+            if rest[0].startswith("-") and rest[0] != "-":
+                raise click.UsageError(f"Got {word}", ctx)
+            given = " ".join(f"--from {quote(path)}" for path in rest)
+            raise click.UsageError(f"Got {word}; what was recorded is given with --from:  {ctx.command_path} {given}", ctx)
+        return rest
 
 
 def engine_options(command: C) -> C:

@@ -6,22 +6,27 @@ from typing import Any
 
 from gpudoctor.discover import Plugins
 from gpudoctor.facts.base import Fact
-from gpudoctor.model import Cause
+from gpudoctor.model import SEVERITIES, Cause
 from gpudoctor.report.layout import Style, hanging
 
 _STYLE = Style()
 
 
 def table(plugins: Plugins) -> str:
-    """Code, slug, severity and title of every cause."""
+    """Code, slug, the gravest severity and title of every cause."""
     from tabulate import tabulate
 
-    rows = [(c.code, c.slug, c.title) for c in plugins.causes]
-    lines = [tabulate(rows, headers=("code", "slug", "says"), tablefmt="plain", maxcolwidths=[None, None, 48]), ""]
+    rows = [(c.code, c.slug, gravest(c), c.title) for c in plugins.causes]
+    lines = [tabulate(rows, headers=("code", "slug", "up to", "says"), tablefmt="plain", maxcolwidths=[None, None, None, 40]), ""]
     for failure in plugins.failures:
         lines += hanging(f"{failure.name}: ", "  ", f"could not be loaded: {failure.reason}", _STYLE)
     lines.append(f"{len(plugins.causes)} causes from {len(plugins.checkers)} checks. `gpudoctor explain SLUG` has the details.")
     return "\n".join(_STYLE.plain(part) for line in lines for part in line.split("\n")) + "\n"
+
+
+def gravest(cause: Cause) -> str:
+    """Of the severities that its rule names."""
+    return next((severity for severity in SEVERITIES if severity in cause.severity), "-")
 
 
 def entry(plugins: Plugins, cause: Cause) -> str:

@@ -19,7 +19,7 @@ from gpudoctor.read.text import clean
 from gpudoctor.report import bandwidth, hang, measurement, nccl
 from gpudoctor.report.blocks import effects, subject
 from gpudoctor.report.layout import MARK, Style
-from gpudoctor.report.not_read import KNOWN, by_reason, requests, unjudged
+from gpudoctor.report.not_read import KNOWN, by_reason, requests, unjudged, unmade_words
 from gpudoctor.report.text import expect, grouped, head_words, headline
 from gpudoctor.report.topology import cell, link, nearest, pairs_view
 
@@ -169,6 +169,7 @@ def _open(report: Report) -> dict[str, Any]:
         "known": KNOWN if any(m.fact == NOTHING_KNOWN for m in report.missing) else None,
         "requests": [] if any(m.fact == NO_GPU for m in report.missing) else requests(list(report.missing)),
         "excerpt": excerpt,
+        "unmade": unmade_words(report, excerpt),
     }
 
 

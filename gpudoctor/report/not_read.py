@@ -42,7 +42,13 @@ def not_read(report: Report, style: Style, verbose: int) -> list[str]:
 
 
 def unmade(report: Report, style: Style, excerpt: bool, verbose: int) -> list[str]:
-    """Why fewer checks were made than there are, in one line: what the verdict line's "12 of 49" leaves open."""
+    """Why fewer checks were made than there are, in one line."""
+    said = unmade_words(report, excerpt)
+    return hanging("Checks not made: ", "  ", said + (" (-vv names them)" if verbose < 2 else ""), style) if said else []
+
+
+def unmade_words(report: Report, excerpt: bool) -> str:
+    """What the verdict line's "12 of 49" leaves open."""
     left = [r for r in report.results if report.hosts and r.offered and r.status in (SKIPPED, BROKEN)]
     lacking = sum(r.status == SKIPPED and (r.reason or "").startswith("needs ") for r in left)
     idle = sum(r.status == SKIPPED and (r.reason or "nothing to judge") == "nothing to judge" for r in left)
@@ -54,8 +60,7 @@ def unmade(report: Report, style: Style, excerpt: bool, verbose: int) -> list[st
         f"{doubtful} could not tell" if doubtful else "",
         f"{broken} broke" if broken else "",
     ]
-    said = ", ".join(w for w in words if w)
-    return hanging("Checks not made: ", "  ", said + (" (-vv names them)" if verbose < 2 else ""), style) if said else []
+    return ", ".join(w for w in words if w)
 
 
 def requests(missing: list[Missing]) -> list[str]:
