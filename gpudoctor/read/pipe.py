@@ -11,6 +11,7 @@ from itertools import chain
 from typing import IO, NamedTuple
 
 IDLE_S = 0.2
+_AGAIN_S = 0.01
 CHUNK = 1 << 18
 RATIO = 300  # unpacked bytes per packed one: logs reach a tenth of it
 _GZIP = b"\x1f\x8b"
@@ -47,8 +48,10 @@ def _of(number: int) -> Iterator[bytes]:
             continue
         try:
             chunk = os.read(number, CHUNK)
-        except BlockingIOError:
-            continue  # another reader was quicker
+        except BlockingIOError:  # another reader was quicker, or it only says that there is something (/proc/kmsg)
+            time.sleep(_AGAIN_S)
+            yield b""
+            continue
         if not chunk:
             return
         yield chunk

@@ -98,7 +98,7 @@ def open_path(path: str, room: Room | None = None) -> Iterator[Source]:
         finally:
             os.close(number)
     except (OSError, ValueError) as error:
-        raise Unreadable(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+        raise Unreadable(f"{shown(path) or 'a file without a name'}: {getattr(error, 'strerror', None) or error}") from error
     kind = _archive_kind(head)
     if kind is not None:
         yield from _archive(kind, path, path, room)
@@ -231,7 +231,7 @@ def _directory(path: str, room: Room) -> Iterator[Source]:
         try:
             yield from open_path(whole, room)
         except Unreadable as error:
-            yield Loss(whole, str(error))
+            yield Loss(whole, str(error).removeprefix(f"{shown(whole)}: "))
 
 
 def _below(read: Callable[[str], bytes | None], base: str) -> Callable[[str], bytes | None]:

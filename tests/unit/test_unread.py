@@ -249,6 +249,35 @@ def test_folders_that_are_too_deep_or_closed_are_said(tmp_path: Path) -> None:
     assert "folders deep" in missing.reason and missing.fact.endswith("a/b/c/d/e/f")
 
 
+def test_what_says_that_there_is_something_and_gives_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As /proc/kmsg does: whoever reads must get the word in between, or the clock is never looked at."""
+    path = tmp_path / "log"
+    path.write_bytes(TOPO)
+
+    def busy(*_: object) -> bytes:
+        raise BlockingIOError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pipe.os, "read", busy)
+        reading = pipe.chunks(str(path))
+        assert [next(reading) for _ in range(3)] == [b"", b"", b""]
+    assert b"".join(reading) == TOPO
+
+
+def test_a_file_of_a_folder_that_cannot_be_opened_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_bytes(TOPO)
+    opened = os.open
+
+    def closed(path: str, *more: int) -> int:
+        if str(path).endswith("a.txt"):
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *more)
+
+    monkeypatch.setattr(source.os, "open", closed)
+    (lost,) = open_path(str(tmp_path))
+    assert isinstance(lost, Loss) and (lost.fact, lost.reason) == (str(tmp_path / "a.txt"), "Permission denied")
+
+
 def test_amounts() -> None:
     assert [amount(n) for n in (0, 1, 999, 1000, 999_499, 999_900, 12_345_678, 7_250_000_000, 3_000_000_000_000_000)] == [
         "0 bytes", "1 byte", "999 bytes", "1 kB", "999 kB", "1 MB", "12.3 MB", "7.25 GB", "3e+03 TB",
