@@ -65,7 +65,7 @@ static int forget(const Handed *handed, PyObject *head) {
         Py_DECREF(told);
         if (status < 0) return -1;
     }
-    forget_told(handed->memory, fellows);
+    if (handed->memory != NULL) forget_told(handed->memory, fellows);
     return 0;
 }
 
@@ -73,8 +73,9 @@ static int forget(const Handed *handed, PyObject *head) {
 static const Kind *kind_of(const Handed *handed, const char *message, Py_ssize_t word, Kind *shorter) {
     uint64_t letters = 0;
     memcpy(&letters, message, word);
-    Kind *kind = word == WORD ? &handed->memory->kinds[mixed(letters, 0) & (WORDS - 1)] : shorter;
-    if (word == WORD && kind->known && kind->letters == letters) return kind;
+    const int kept = word == WORD && handed->memory != NULL;
+    Kind *kind = kept ? &handed->memory->kinds[mixed(letters, 0) & (WORDS - 1)] : shorter;
+    if (kept && kind->known && kind->letters == letters) return kind;
     kind->known = 0;
     kind->letters = letters;
     if ((kind->quiet = contains(handed->quiet, message, word)) < 0 || (kind->silent = contains(handed->silent, message, word)) < 0 ||
@@ -86,6 +87,7 @@ static const Kind *kind_of(const Handed *handed, const char *message, Py_ssize_t
 
 /* A thread whose lines are known in the sets handed in, to be remembered. -1: an error. */
 static int meet(const Handed *handed, uint64_t hash, PyObject *head, PyObject *told, Thread **thread) {
+    if (handed->memory == NULL) return 0;
     PyObject *fellows = PyDict_GetItemWithError(handed->fellows, head);
     if (fellows == NULL) return PyErr_Occurred() ? -1 : 0;
     *thread = new_thread(handed->memory, hash, head, told, fellows);
@@ -102,8 +104,8 @@ static int of_nccl(Handed *handed, const char *line, const char *mark, const cha
     Kind shorter;
     int status = -1, yes;
 
-    const uint64_t hash = hash_of(line, before, 0);
-    Thread *thread = thread_of(handed->memory, line, before, hash);
+    const uint64_t hash = handed->memory != NULL ? hash_of(line, before, 0) : 0;
+    Thread *thread = handed->memory != NULL ? thread_of(handed->memory, line, before, hash) : NULL;
     if (thread != NULL) {
         if (was_told(handed->memory, thread, message + skipped, length - skipped)) return 0;
         head = thread->head;
@@ -151,7 +153,7 @@ static int of_nccl(Handed *handed, const char *line, const char *mark, const cha
         if (tail != NULL && place != NULL)
             result = PyObject_CallFunctionObjArgs(handed->fresh, handed->cuts, told == NULL ? Py_None : told, head, tail, place, NULL);
         Py_XDECREF(place);
-        if (broken) forget_every_told(handed->memory); /* there may be several messages in it, of any process */
+        if (broken && handed->memory != NULL) forget_every_told(handed->memory); /* there may be several messages in it, of any process */
         status = result == NULL ? -1 : 0;
         goto done;
     }
@@ -229,7 +231,7 @@ PyDoc_STRVAR(walk_doc,
 "others: lines that are not NCCL's of level INFO and of no shape in the sets; their numbers from 0, and where each begins;\n"
 "others is None, and the rest is of the lines before, where a terminal may have broken one.\n"
 "added: to the sets of what was told.\n"
-"memory: made by memory() for these sets, and told by forget() where others than this function change them.");
+"memory: made by memory() for these sets, and told by forget() where others than this function change them; or None.");
 
 static PyObject *walk(PyObject *module, PyObject *args) {
     Handed handed;
@@ -244,8 +246,8 @@ static PyObject *walk(PyObject *module, PyObject *args) {
                           &PySet_Type, &handed.dull, &PySet_Type, &handed.dull_numbered, &handed.thread, &handed.fresh,
                           &handed.heard, &PyList_Type, &handed.run_into, &long_head))
         return NULL;
-    handed.memory = PyCapsule_GetPointer(capsule, MEMORY);
-    if (handed.memory == NULL) return NULL;
+    handed.memory = capsule == Py_None ? NULL : PyCapsule_GetPointer(capsule, MEMORY);
+    if (handed.memory == NULL && PyErr_Occurred()) return NULL;
     handed.added = 0;
     PyObject *others = PyList_New(0), *numbers = PyList_New(0), *places = PyList_New(0), *found = NULL;
     if (others == NULL || numbers == NULL || places == NULL) goto done;

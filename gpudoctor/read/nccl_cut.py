@@ -32,6 +32,7 @@ _OF_RINGS = frozenset((b"Ring ", *(b"%2d : " % channel for channel in range(64))
 _RING = b"ring"  # told: who prints the ring of one channel prints that of each, and only the first says more than that
 _ASKED = _OF_RINGS | CALLS | {b"Chann"}  # more is asked of lines that begin so before they are handed on
 _HEAD = 1 << 14  # bytes by which it is told whether most lines are NCCL's
+_WORTH = 1 << 17  # bytes of a chunk in which so much is told again that its tables cost less than they spare
 _MAX_CHOICES = 4096  # that a thread remembers word by word
 _MAX_TOLD = 100_000  # lines remembered; then all are forgotten, which costs only time
 
@@ -57,7 +58,7 @@ class Cutter:
         self._told: dict[bytes, set[bytes]] = {}  # by what stands before the mark
         self._fellows: dict[bytes, list[set[bytes]]] = {}  # the same: what all threads of its process have told
         self._processes: dict[bytes, list[set[bytes]]] = {}  # the same by process
-        self._memory = memory() if walk is not None else None  # of the compiled walk: must forget what the sets forget
+        self._memory: object = None  # of the compiled walk: must forget what the sets forget
         self._room = _MAX_TOLD
         self._sizes: dict[tuple[bytes, bytes, bytes], tuple[int, int]] = {}  # the smallest and the largest call of each choice told
         self._called: set[bytes] = set()  # what stands before the mark of threads of which a call was told
@@ -99,6 +100,8 @@ class Cutter:
 
     def _compiled(self, dull: Dull, text: bytes, look_for_broken: bool) -> Cutting | None:
         """As _many does, without the lines that hold nothing."""
+        if self._memory is None and len(text) > _WORTH:
+            self._memory = memory()
         cuts: list[Cut] = []
         sets = (self._told, self._fellows, QUIET, SILENT, _ASKED, NAMING, *dull)
         calls = (self._thread, self._new, self._heard)

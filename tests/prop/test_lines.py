@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -79,15 +80,16 @@ def left(found: Cutting, shapes: Shapes) -> list[tuple[bytes, int]]:
 
 @compiled
 @settings(max_examples=300, deadline=None)
-@given(st.lists(chunk, min_size=1, max_size=4), st.lists(line, max_size=6), st.lists(line, max_size=3), st.sampled_from([100_000, 100_000, 12, 2]))
-@example([b"x" * 130 + b"h:1:2 [0] NCCL INFO Ring 00\rh:1:3 [1] NCCL INFO comm 0x1\n"], [], [], 100_000)
-@example([text_of(*((head, said) for said in SAID * 3 for head in HEADS))], [], [], 100_000)
-@example([text_of(*TWICE, *TWICE, (HEADS[0], SAID[-2]), *TWICE)], [], [], 100_000)
-@example([text_of(*TWICE, *TWICE, (HEADS[2], SAID[-1]), *TWICE)], [], [], 100_000)
-@example([text_of(*((head, SAID[0]) for head in HEADS[:4] for _ in TWICE), *TWICE)], [], [], 2)
-def test_as_python_does(chunks: list[bytes], dull: list[bytes], passed: list[bytes], most: int) -> None:
+@given(st.lists(chunk, min_size=1, max_size=4), st.lists(line, max_size=6), st.lists(line, max_size=3), st.sampled_from([100_000, 100_000, 12, 2]), st.sampled_from([-1, -1, 200, 1 << 17]))
+@example([b"x" * 130 + b"h:1:2 [0] NCCL INFO Ring 00\rh:1:3 [1] NCCL INFO comm 0x1\n"], [], [], 100_000, -1)
+@example([text_of(*((head, said) for said in SAID * 3 for head in HEADS))], [], [], 100_000, -1)
+@example([text_of(*TWICE, *TWICE, (HEADS[0], SAID[-2]), *TWICE)], [], [], 100_000, -1)
+@example([text_of(*TWICE, *TWICE, (HEADS[2], SAID[-1]), *TWICE)], [], [], 100_000, -1)
+@example([text_of(*((head, SAID[0]) for head in HEADS[:4] for _ in TWICE), *TWICE)], [], [], 2, -1)
+def test_as_python_does(chunks: list[bytes], dull: list[bytes], passed: list[bytes], most: int, worth: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nccl_cut, "_MAX_TOLD", most)
+        patch.setattr(nccl_cut, "_WORTH", worth)
         as_python_does(chunks, dull, passed)
 
 
@@ -109,7 +111,8 @@ def as_python_does(chunks: list[bytes], dull: list[bytes], passed: list[bytes]) 
 
 
 @compiled
-def test_what_it_cannot_use_is_an_error_and_what_is_called_may_fail() -> None:
+@pytest.mark.parametrize("held", [memory, lambda: None])
+def test_what_it_cannot_use_is_an_error_and_what_is_called_may_fail(held: Callable[[], object]) -> None:
     none: frozenset[bytes] = frozenset()
 
     def failing(*what: object) -> None:
@@ -117,7 +120,7 @@ def test_what_it_cannot_use_is_an_error_and_what_is_called_may_fail() -> None:
 
     def run(text: object, told: object, fellows: object, thread: object, asked: object = frozenset((b"Ring ",))) -> object:
         sets = (told, fellows, none, none, asked, frozenset((b"comm ",)), set(), set())
-        return walk(memory(), text, True, [], *sets, thread, failing, failing, [], 120)  # type: ignore[arg-type]
+        return walk(held(), text, True, [], *sets, thread, failing, failing, [], 120)  # type: ignore[arg-type]
 
     with pytest.raises(TypeError):
         run("text", {}, {}, failing)
