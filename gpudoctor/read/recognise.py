@@ -52,6 +52,12 @@ def _telling() -> Telling:
     return any_of(compiled(), more=(PROMPT_HINT,))
 
 
+@lru_cache(maxsize=1)
+def _starts() -> Starts:
+    """The same."""
+    return Starts(lazy(_telling().exact))
+
+
 class Recogniser(Passing):
     """Cut one document into sections. Feed it lines in order; finished sections come out as they end."""
 
@@ -61,7 +67,7 @@ class Recogniser(Passing):
         self._prompts = Prompts(host)
         telling = _telling()
         self._telling = lazy(telling.exact)
-        self._starts = Starts(self._telling)
+        self._starts = _starts()
         self._open: dict[str | None, Block] = {}
         self._scattered: dict[tuple[str, str | None], Block] = {}
         self._asked = ""  # the line last looked at, and what begins in it: asked of each more than once
