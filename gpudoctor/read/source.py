@@ -15,12 +15,12 @@ from gpudoctor.read.text import clean
 from gpudoctor.record import KeyedRecord
 
 CHUNK = 1 << 18  # bytes read at a time: what is made of them stays in a processor's cache
-MAX_FILES = 2000  # in one folder or archive
+MAX_FILES = 10_000  # in one folder or archive: two logs for each rank of a job of 4,096, and more
 MAX_DEPTH = 6
 MAX_MEMBER = 32 << 20  # bytes of one file of a snapshot, which is held
 MAX_HELD = 16 << 20  # the same of an archive's member, while there is room; others are unpacked as they are read
 MAX_KEPT = 8 << 30  # bytes of an archive that comes through a pipe
-MAX_ENTRIES = 10 * MAX_FILES  # of one archive, whatever they are
+MAX_ENTRIES = 2 * MAX_FILES  # of one archive, whatever they are
 MAX_RATIO = 300  # unpacked bytes per packed one, beyond RATIO_FROM: logs reach a tenth of it
 RATIO_FROM = 64 << 20
 MAX_UNPACKED = 4 << 30  # the same of one compressed log, which is streamed and never held
