@@ -80,6 +80,23 @@ def stream() -> None:
     print(f"{'500 MiB of unrelated lines':<44}{took * 1e3:8.0f} ms   {size / took / 1e6:.0f} MB/s, peak {int(done.stdout) / 1024:.0f} MiB")
 
 
+def folder() -> None:
+    """A log for each rank of a job, and the same lines in one file."""
+    from tests.nccl_logs import job
+
+    logs: dict[str, list[str]] = {}
+    for line in job(1024):
+        logs.setdefault(line.split(" ")[0], []).append(line + "\n")
+    with tempfile.TemporaryDirectory() as within:
+        for name, lines in logs.items():
+            Path(within, f"{name}.log".replace(":", ".")).write_text("".join(lines))
+        with tempfile.NamedTemporaryFile("w", suffix=".log") as whole:
+            whole.writelines("".join(lines) for lines in logs.values())
+            whole.flush()
+            check = [sys.executable, "-m", "gpudoctor", "check", "-q", "--from"]
+            compare(f"{len(logs)} logs of a job in a folder", [*check, within], "the same in one file", [*check, whole.name], 6)
+
+
 def nccl() -> None:
     """NCCL logs made up by tests/nccl_logs.py (synthetic): rates beside `grep -c NCCL` on the same file, and peak memory.
 
@@ -175,6 +192,7 @@ def main() -> None:
     compare("--help", [*gpudoctor, "--help"], "import click", [python, "-c", "import click"], 2)
     live()
     stream()
+    folder()
     nccl()
 
 
