@@ -19,6 +19,7 @@ _USUAL = frozenset((*range(70, 82), 100, 120, 132))  # of mailers, terminals and
 _FEWEST, _FEWEST_USUAL = 3, 2  # breaks that are unlike each other: two ranks print the same twice
 _MOST_FULL, _MOST_BROKEN = 0.7, 0.65
 _MAX_PIECES = 64
+_MOST_ASKED = 8  # lines that are asked before all others
 # How a line of a job's log begins, behind marks of quotes: with what launchers, loggers, NCCL and Python put there.
 _LOGGED = lazy(
     rb"""(?:
@@ -61,7 +62,13 @@ def refolded(head: list[bytes], chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 def fold_of(text: bytes) -> Fold | None:
     """How it was broken; None where it was not, as far as can be told."""
-    lines = [_Piece(line) for line in text.split(b"\n")]
+    raws = text.split(b"\n")
+    # One line of a log that is wider than any width tells that nothing broke it, as in nearly all: the longest are asked first.
+    for raw in sorted((raw for raw in raws if len(raw) > _WIDEST), key=len, reverse=True)[:_MOST_ASKED]:
+        longest = _Piece(raw)
+        if longest.logged and longest.length > _WIDEST:
+            return None
+    lines = [_Piece(raw) for raw in raws]
     width = max((line.length for line in lines if line.logged), default=0)
     if not _NARROWEST <= width <= _WIDEST:
         return None
