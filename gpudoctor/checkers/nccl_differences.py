@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterable, Iterator
 from shlex import quote
 
-from gpudoctor import cpulist
 from gpudoctor.checkers.fabric import FABRIC
-from gpudoctor.checkers.nccl_causes import RANK_MISMATCH
 from gpudoctor.checkers.nccl_diagnostics import complained
 from gpudoctor.checkers.nccl_env import NCCL_ENV
 from gpudoctor.checkers.nccl_notices import remarked
 from gpudoctor.checkers.nccl_pcie import overrated
 from gpudoctor.checkers.nccl_rules import RULES, Around, on_one_host
+from gpudoctor.checkers.nccl_settings import ALIKE, settings, some
 from gpudoctor.checkers.nccl_view import Ranks, gpu_of, host_of, named
 from gpudoctor.checkers.numa import NUMA_MISMATCH
 from gpudoctor.checkers.p2p import UNSUPPORTED
@@ -30,21 +29,6 @@ from gpudoctor.facts.topology import Nics, Pairs
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, NOTE, WARNING, CannotTell, Evidence, Finding, Step
 from gpudoctor.record import replace
 
-# Settings that all ranks must have alike: they choose algorithm, protocol, transport, buffers.
-_ALIKE = frozenset(
-    "NCCL_" + n
-    for n in (
-        "ALGO", "PROTO", "P2P_DISABLE", "P2P_LEVEL", "SHM_DISABLE", "NVLS_ENABLE", "CUMEM_ENABLE", "CUMEM_HOST_ENABLE", "MIN_NCHANNELS",
-        "MAX_NCHANNELS", "MIN_CTAS", "MAX_CTAS", "MIN_NRINGS", "MAX_NRINGS", "NCHANNELS_PER_NET_PEER", "BUFFSIZE", "LL_BUFFSIZE",
-        "LL128_BUFFSIZE", "NTHREADS", "LL128_NTHREADS", "MAX_P2P_NCHANNELS", "MIN_P2P_NCHANNELS", "P2P_NVL_CHUNKSIZE", "P2P_NET_CHUNKSIZE",
-        "P2P_PCI_CHUNKSIZE", "CROSS_NIC", "COLLNET_ENABLE", "NET", "IB_DISABLE", "NET_GDR_LEVEL", "NET_GDR_READ", "NET_SHARED_BUFFERS",
-        "MNNVL_ENABLE", "PXN_DISABLE", "P2P_PXN_LEVEL", "RUNTIME_CONNECT", "GRAPH_FILE", "LL_THRESHOLD", "TREE_THRESHOLD", "SINGLE_RING_THRESHOLD",
-        "P2P_USE_CUDA_MEMCPY", "P2P_READ_ENABLE", "LAUNCH_MODE", "WORK_FIFO_BYTES",
-    )
-)  # fmt: skip
-# What every process prints of itself, and of a communicator.
-_OF_PROCESS = ("cuda_driver", "address", "network", "interfaces", "affinity", "fabric_state")
-_OF_RANK = ("comm_id", "nnodes", "started", "completed", "channels", "init_seconds", "transports")
 # First release of NCCL with kernels for a part (release notes and nccl-tests issue 287).
 _OLDEST = (2, 4)
 _NEEDS = ((re.compile(r"RTX 50\d0|RTX PRO \d+ Blackwell"), (2, 26), "2.26"),)
@@ -55,7 +39,7 @@ def judged(facts: FactView) -> Iterator[Finding | CannotTell]:
     nccl = facts[Nccl]
     differing: set[str] = set()
     for comm in nccl:
-        yield from _environment(comm, nccl, differing)
+        yield from settings(comm, nccl, differing)
         yield from _versions(comm, facts)
         yield from _unseen(comm, facts)
     yield from _harmful(nccl, facts)
@@ -66,64 +50,7 @@ def judged(facts: FactView) -> Iterator[Finding | CannotTell]:
     yield from _affinity(nccl, facts)
     yield from _far(nccl, facts)
     yield from overrated(nccl, facts)
-    yield from complained(nccl, _ALIKE, differing, facts.get(Bandwidth) is not None)
-
-
-def _environment(comm: NcclComm, nccl: Nccl, told_of: set[str]) -> Iterator[Finding]:
-    ranks = Ranks(comm)
-    values: dict[str, dict[str | None, list[int]]] = {}
-    names = sorted({n for p in ranks.proc.values() for n in p.env} & _ALIKE)
-    whole = len(ranks.rank) == comm.nranks and all(r.completed for r in ranks.rank.values())
-    for name in names:
-        for number, proc in sorted(ranks.proc.items()):
-            if name in proc.env or whole:
-                values.setdefault(name, {}).setdefault(proc.env.get(name), []).append(number)
-    differing = {n: v for n, v in values.items() if len(v) > 1}
-    # Printed by some and not by others: only settings whose line no option of the log leaves out.
-    sure = {n: v for n, v in differing.items() if None not in v}
-    partly = {n: v for n, v in differing.items() if None in v and _always_printed(n) and not _gaps(ranks, v[None])}
-    if not sure and not partly:
-        return
-    told_of.update(sure, partly)
-    told = []
-    odd: set[int] = set()
-    for name, by_value in {**sure, **partly}.items():
-        by_size = sorted(by_value.items(), key=lambda item: -len(item[1]))
-        told.append(f"{name} is " + ", ".join(f"{'not set' if v is None else v} on rank{'s' if len(r) > 1 else ''} {_some(r)}" for v, r in by_size))
-        odd.update(n for _, members in by_size[1:] for n in members)
-    evidence = [
-        nccl.settings[n, v]
-        for n, by in {**sure, **partly}.items()
-        for v in by
-        if v is not None and (n, v) in nccl.settings
-    ]
-    alone = next(iter(odd)) if len(odd) == 1 and len(ranks.rank) > 2 else None
-    yield Finding(
-        RANK_MISMATCH.slug, ERROR, f"rank:{alone}" if alone is not None else "host",
-        f"The ranks run with different settings: {'; '.join(told[:4])}. They choose algorithms and transports by them, so a collective hangs or breaks.",
-        tuple(evidence[:6]) or (comm.at("env"),), CERTAIN if sure else LIKELY, "the first collective may hang",
-        (Step("Start every rank with the same environment (mpirun -x, srun --export=ALL, one image)", "env | grep NCCL_ | sort   # on every host", "none"),),
-    )  # fmt: skip
-
-
-def _gaps(ranks: Ranks, without: list[int]) -> bool:
-    """Do these ranks lack more than the setting of what others printed? Then lines of theirs are lost, and its line may be one."""
-    others = [n for n in ranks.proc if n not in without]
-    for part, names in (ranks.proc, _OF_PROCESS), (ranks.rank, _OF_RANK):
-        for name in names:
-            told = {n for n in part if getattr(part[n], name) not in (None, (), {}, False)}
-            if told.intersection(others) and not told.issuperset(without):
-                return True
-    return False
-
-
-def _always_printed(name: str) -> bool:
-    """Read by every process that finishes init, whatever the topology."""
-    return name in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_LEVEL")
-
-
-def _some(numbers: list[int]) -> str:
-    return cpulist.render(set(numbers)) if len(numbers) > 1 else str(numbers[0])
+    yield from complained(nccl, ALIKE, differing, facts.get(Bandwidth) is not None)
 
 
 def _versions(comm: NcclComm, facts: FactView) -> Iterator[Finding]:
@@ -133,11 +60,11 @@ def _versions(comm: NcclComm, facts: FactView) -> Iterator[Finding]:
         if proc.version is not None:
             by_version.setdefault(proc.version, []).append(number)
     if len(by_version) > 1 and not any(m.family == "version-of-ranks" for m in comm.messages):
-        told = ", ".join(f"{v} on rank{'s' if len(r) > 1 else ''} {_some(r)}" for v, r in by_version.items())
-        some = [ranks.rank[r[0]].at("rank") for r in by_version.values()]
+        told = ", ".join(f"{v} on rank{'s' if len(r) > 1 else ''} {some(r)}" for v, r in by_version.items())
+        spots = [ranks.rank[r[0]].at("rank") for r in by_version.values()]
         yield Finding(
             VERSION_MISMATCH.slug, ERROR, "host", f"The ranks run different NCCL versions: {told}. Their messages do not fit together.",
-            tuple(some[:4]), CERTAIN, "init fails or hangs",
+            tuple(spots[:4]), CERTAIN, "init fails or hangs",
             (Step("See which library each rank loads", "python3 -c 'import torch; print(torch.cuda.nccl.version())'; ldconfig -p | grep libnccl"),),
         )  # fmt: skip
     if comm.version is None or any(m.slug == VERSION_MISMATCH.slug for m in comm.messages):
