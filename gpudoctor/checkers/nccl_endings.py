@@ -39,7 +39,6 @@ _LESS_SURE = {
     "torch-remote": POSSIBLE,
     "torch-system": POSSIBLE,
     "torch-internal": POSSIBLE,
-    "torch-usage": POSSIBLE,
     "ray-worker": POSSIBLE,
     "jax-heartbeat": LIKELY,
     "jax-barrier": POSSIBLE,

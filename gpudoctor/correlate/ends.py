@@ -12,9 +12,14 @@ from gpudoctor.facts.launch import Launches, StartFailure, StartFailures
 from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage, NcclProc, NcclRank
 from gpudoctor.facts.store import FactStore
 from gpudoctor.model import ERROR, UNBUILT, WARNING, Evidence, Finding, Missing
-from gpudoctor.nccl_messages import family
 
 _MOST = 100_000  # ranks
+# A framework's words for results of NCCL's behind which too much may stand to name one of it.
+_NAMELESS = {
+    "result-unknown": "the program got a result of NCCL's that it has no name for, as where it was built with another release of NCCL than it loads, "
+    "or where a call is made before the last one is done",
+    "torch-usage": "NCCL refused the call: mostly two ranks share a GPU, no network interface was found, or the ranks disagree",
+}
 
 
 def unexplained(stores: Iterable[FactStore], findings: Iterable[Finding]) -> Iterator[Missing]:
@@ -87,17 +92,16 @@ def _unbuilt(store: FactStore) -> Missing | None:
 
 
 def _nameless(store: FactStore) -> Missing | None:
-    """A result of NCCL's that the program has no name for."""
+    """A result of NCCL's that names no cause."""
     for comm in store.get(Nccl) or ():
-        nameless = next((m for m in comm.messages if m.family == "result-unknown"), None)
+        nameless = next((m for m in comm.messages if m.family in _NAMELESS), None)
         if nameless is not None and comm.failure is None:
             spot = nameless.at("*")
             own = next((m for m in comm.messages if m.level == "WARN"), None)
             told = f"NCCL's own words are `{own.text[:160]}` ({own.source}:{own.line})" if own is not None else "NCCL's own words would tell: NCCL_DEBUG=WARN"
             return Missing(
                 "why NCCL failed",
-                f"`{nameless.text[:200]}` ({spot.source}, {spot.where}): the program got a result of NCCL's that it has no name for, as where it was "
-                "built with another release of NCCL than it loads, or where a call is made before the last one is done. " + told,
+                f"`{nameless.text[:200]}` ({spot.source}, {spot.where}): {_NAMELESS[nameless.family]}. {told}",
                 needed=True,
             )
     return None
@@ -107,7 +111,11 @@ def _foreign(store: FactStore) -> Missing | None:
     """A call of another vendor's runtime that failed."""
     for comm in store.get(Nccl) or ():
         message = next((m for m in comm.messages if m.family in ("hip", "hip-file")), None)
-        if message is not None and (known := family(message.family)) is not None:
+        if message is None:
+            continue
+        from gpudoctor.nccl_messages import family  # only where there is such a message
+
+        if (known := family(message.family)) is not None:
             return Missing("why RCCL failed", f"`{message.text[:200]}` ({message.source}, line {message.line}): {known.meaning} {known.remedy}", needed=True)
     return None
 
@@ -199,8 +207,8 @@ def _ended(store: FactStore) -> Missing | None:
 
 
 Question = Callable[[FactStore], "Missing | None"]
-_ALWAYS: tuple[Question, ...] = (_killed, _no_start, _recorded, _foreign, _not_summed, _refused)
-_IN_ORDER: tuple[Question, ...] = (_unbuilt, _nameless, _crashed, _ended)  # where nothing was even warned of
+_ALWAYS: tuple[Question, ...] = (_killed, _no_start, _recorded, _foreign, _not_summed, _refused, _nameless)
+_IN_ORDER: tuple[Question, ...] = (_unbuilt, _crashed, _ended)  # where nothing was even warned of
 
 
 def _made(rank: NcclRank) -> bool:

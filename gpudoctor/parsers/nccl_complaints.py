@@ -19,7 +19,16 @@ MAX_MESSAGES = 5000  # of one tier: each rank's echo is kept, and none of them t
 INFO_TELLS = frozenset((b"P2P i", b"Could", b"peer ", b"ncclM", b"Call ", b"socke", b"Faile", b"cuMem", b"Mism", b"NVLin", b"Inval", b"User ", b"Unabl"))
 
 # How the lines begin that show what a call gave back.
-RESULT_TELLS = frozenset((b"group", b"enque", b"misc/", b"init.", b"proxy"))
+RESULT_TELLS = frozenset((b"group", b"enque", b"misc/", b"init.", b"proxy", b"trans", b"graph", b"boots", b"chann", b"plugi", b"socke"))
+# A result from within a call. NCCL may have gone on without it: it counts only where no communicator came about afterwards.
+_DEEP = re.compile(rb"((?:[\w.+-]{1,80}/){0,20}\w{1,60}\.cc:\d+ (?:\(\w{1,80}\) )?-> [1-6])(?: \[\w+ [Tt]hread\])?[ \r]*\n")
+
+
+def deep(proc: Proc, message: bytes, where: Where) -> None:
+    """What a function deep within NCCL gave back, of a process that has made no communicator."""
+    found = _DEEP.match(message) if proc.failed_start is None and not any(c.completed for c in proc.all) else None
+    if found is not None:
+        proc.failed_start = (found[1].decode(), where())
 
 
 class Heard:

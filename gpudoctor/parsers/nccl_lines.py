@@ -14,7 +14,7 @@ from gpudoctor.facts.base import Loss
 from gpudoctor.facts.nccl import Diagnostic, Nccl
 from gpudoctor.facts.system import Software
 from gpudoctor.parsers import nccl_figures, nccl_process
-from gpudoctor.parsers.nccl_complaints import INFO_TELLS, RESULT_TELLS, Complaints, Where
+from gpudoctor.parsers.nccl_complaints import INFO_TELLS, RESULT_TELLS, Complaints, Where, deep
 from gpudoctor.parsers.nccl_figures import counts, figures
 from gpudoctor.parsers.nccl_pair import Connections, describe, named
 from gpudoctor.parsers.nccl_place import Place, evidence
@@ -180,6 +180,8 @@ class NcclLog:
                 proc.fail(start[1].decode(), where())
             elif _RESULT.match(message):
                 self.complaints.hear("INFO", proc, dev, None, message, where)
+            else:
+                deep(proc, message, where)
 
     def _identify(self, before: bytes) -> tuple[Proc, int | None]:
         found = _WHO.search(before)

@@ -202,3 +202,37 @@ def test_a_log_in_order_that_ends_in_a_crash_is_no_pass(last: str) -> None:
 def test_a_log_in_order_that_ends_otherwise(last: str) -> None:
     told = report(log({"node07": P2P}) + last + "\n")
     assert told.exit_code == 0 and not any(m.fact == "why the job ended" for m in told.missing)
+
+
+DEEP = "node07:101:201 [0] NCCL INFO transport/net.cc:515 -> 2\nnode07:101:201 [0] NCCL INFO misc/socket.cc:484 -> 2\nnode07:101:201 [0] NCCL INFO transport.cc:165 -> 2\n"
+
+
+def test_results_from_deep_within_a_call_alone_are_no_pass() -> None:
+    told = report(DEEP)
+    (missing,) = [m for m in told.missing if m.fact == "why NCCL's start failed"]
+    assert told.exit_code == 3 and "transport/net.cc:515 -> 2" in missing.reason and "line 1" in missing.reason
+
+
+@pytest.mark.parametrize("text", [DEEP.replace("-> 2", "-> 7"), DEEP + log({"node07": P2P}).replace("[1]", "[1]")], ids=["in progress", "a communicator came about"])
+def test_results_that_nccl_went_on_without_are_no_end(text: str) -> None:
+    assert not any(m.fact == "why NCCL's start failed" for m in report(text).missing)
+
+
+USAGE = "[rank1]: torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:93, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.28.9\n"
+
+
+def test_a_call_that_nccl_refused_names_no_cause_by_itself() -> None:
+    told = report(USAGE + "[rank1]: ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n")
+    (missing,) = [m for m in told.missing if m.fact == "why NCCL failed"]
+    assert told.exit_code == 3 and not told.diagnoses and "two ranks share a GPU" in missing.reason
+
+
+def test_a_call_that_nccl_refused_beside_a_mere_warning_is_no_pass() -> None:
+    warned = "node07:101:201 [0] NCCL INFO NCCL_TOPO_FILE set by environment to /x.xml\nnode07:101:201 [0] graph/xml.cc:9 NCCL WARN Could not open XML topology file /x.xml : No such file or directory\n"
+    assert report(warned + USAGE).exit_code == 3
+
+
+def test_where_nccls_own_words_are_there_they_name_it() -> None:
+    told = report(USAGE + "[rank1]: Last error:\n[rank1]: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 60\n")
+    assert told.exit_code == 1 and told.diagnoses[0].finding.slug == "duplicate-gpu"
+    assert not any(m.fact == "why NCCL failed" for m in told.missing)

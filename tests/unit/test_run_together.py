@@ -47,7 +47,7 @@ def test_others_words_of_nccl_are_no_warning() -> None:
 
 TORCH_ERROR = (
     "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:93, "
-    "invalid usage (run with NCCL_DEBUG=WARN for details), "
+    "unhandled system error (run with NCCL_DEBUG=WARN for details), "
 )
 LAUNCHER = "(RayTrainWorker pid=4711, ip=10.0.0.17) [2026-03-01 12:00:00.123456789+00:00] [trainer-worker-0 of trainer] [stdout] " + "- " * 20
 OWN = "vm:3796:3796 [1] NCCL INFO "
