@@ -230,7 +230,7 @@ _LAST = 5  # lines in which it stands: a shell says it after all else
 def _crash_in(end: LogEnd) -> Iterator[str]:
     last = len(end.lines) - _LAST
     for place, (number, line) in enumerate(end.lines):
-        if _CAUGHT.search(line) or place >= last and _CRASH.search(line):
+        if "Caught signal " in line and _CAUGHT.search(line) or place >= last and _CRASH.search(line):
             yield f"`{line.strip()[:160]}` ({end.source}, line {number})"
 
 
