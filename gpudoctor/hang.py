@@ -13,7 +13,7 @@ from gpudoctor.cpulist import render
 from gpudoctor.facts.hang import Dump, FlightRecorder, RankWork, Watchdog
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.hang_dumps import jobs
-from gpudoctor.hang_pairs import unmatched
+from gpudoctor.hang_pairs import ALONE, BOTH, DIFFER, Unmatched, unmatched
 from gpudoctor.hang_views import Table, View, add_dumps, tables_of
 from gpudoctor.model import CERTAIN, LIKELY, POSSIBLE
 from gpudoctor.nccl_messages import ECHO, classify
@@ -115,31 +115,44 @@ def _of_tables(tables: Mapping[str, Table], world: int | None, watchdog: Watchdo
 
 
 def _without_partner(dumps: Iterable[Dump], run: int) -> list[Hang]:
-    """Sends and receives whose other side was not called. Where both sides wait for each other, the way between them is it."""
+    """Sends and receives whose other side was not called, or with another size. Where both sides wait for each other, and
+    no other rank is missing, the way between them is it."""
+    calls, rings = unmatched(dumps)
+    if any(c.kind == ALONE for c in calls):
+        calls = [c for c in calls if c.kind != BOTH]
     out = []
-    for call in unmatched(dumps):
-        if call.both and call.rank > call.partner:
-            continue  # the same pair, seen from its other end
-        out.append(
-            Hang(
-                group=call.group,
-                group_name=call.group_name,
-                seq=None,
-                op=call.op,
-                sizes=None,
-                kind=ALL_IN if call.both else BEHIND,
-                suspects=() if call.both else (call.partner,),
-                waiting=(call.rank, call.partner) if call.both else (call.rank,),
-                views=call.views,
-                members=None,
-                overall=True,
-                timed_out=False,
-                waited_ms=None,
-                confidence=POSSIBLE if call.both else LIKELY,
-                run=run,
-            )
-        )
-    return out
+    alone: dict[tuple[str, int], list[Unmatched]] = {}
+    for call in calls:
+        if call.kind == ALONE:
+            alone.setdefault((call.group, call.partner), []).append(call)
+    for same in alone.values():
+        views = {rank: view for call in reversed(same) for rank, view in call.views.items()}
+        out.append(_of_pair(same[0], BEHIND, (same[0].partner,), tuple(c.rank for c in same), views, run))
+    for call in calls:
+        seen = call.rank > call.partner and any((c.rank, c.partner) == (call.partner, call.rank) for c in calls)  # from its other end
+        if call.kind != ALONE and not seen:
+            out.append(_of_pair(call, MISMATCH if call.kind == DIFFER else ALL_IN, (), (call.rank, call.partner), call.views, run))
+    return out + [_of_pair(ring.first, MISMATCH, (), ring.ranks, ring.views, run) for ring in rings]
+
+
+def _of_pair(call: Unmatched, kind: str, suspects: tuple[int, ...], waiting: tuple[int, ...], views: Mapping[int, View], run: int) -> Hang:
+    return Hang(
+        group=call.group,
+        group_name=call.group_name,
+        seq=None,
+        op=call.op,
+        sizes=None,
+        kind=kind,
+        suspects=suspects,
+        waiting=tuple(sorted(waiting)),
+        views=views,
+        members=None,
+        overall=True,
+        timed_out=False,
+        waited_ms=None,
+        confidence=POSSIBLE if kind == ALL_IN else LIKELY,
+        run=run,
+    )
 
 
 def _judge(table: Table, world: int | None, heard: set[int], watchdog: Watchdog | None, run: int) -> Hang | None:
@@ -266,13 +279,21 @@ def _swapped(views: Mapping[int, View], suspects: frozenset[int], seq: int | Non
 
 
 def _chained(found: list[Hang]) -> tuple[Hang, ...]:
-    """A suspect that waits itself in another group is a victim there: that group's hang comes first and is the cause."""
+    """A suspect that waits itself in another group is a victim there: that group's hang comes first and is the cause.
+
+    Where others do not come either and wait nowhere, those are the suspects.
+    """
     out = []
     for hang in found:
         others = [
             h for h in found
-            if h is not hang and h.run == hang.run and h.overall and hang.overall and hang.suspects
-            and set(hang.suspects) <= set(h.waiting) and h.suspects and h.kind not in (UNKNOWN, ALL_IN)
+            if h is not hang and h.run == hang.run and h.overall and hang.overall and h.suspects and h.kind not in (UNKNOWN, ALL_IN)
         ]  # fmt: skip
-        out.append(replace(hang, because=tuple(h.group for h in others)) if others else hang)
+        free = set(hang.suspects) - {r for h in others for r in set(h.waiting) - set(h.suspects)}
+        groups = [h.group for h in others if hang.suspects and set(hang.suspects) <= set(h.waiting)]
+        if groups:
+            hang = replace(hang, because=tuple(groups))
+        elif free and len(free) < len(hang.suspects):
+            hang = replace(hang, suspects=tuple(sorted(free)))
+        out.append(hang)
     return tuple(sorted(out, key=lambda h: (h.run, bool(h.because), h.kind in (UNKNOWN, ALL_IN))))

@@ -147,9 +147,11 @@ def add_dumps(tables: dict[str, Table], dumps: Iterable[Dump]) -> None:
             if not table.overall:
                 continue
             status = dump.groups.get(group, GroupStatus(None, None, None, None, None))
+            calls = [c for c in dump.calls if c.group == group and c.seq > 0]
             table.name = table.name or status.name
             table.members = table.members or status.ranks
-            table.add(_of_dump(dump.rank, status, [c for c in dump.calls if c.group == group and c.seq > 0]))
+            if calls or status.ranks is None or dump.rank in status.ranks:  # a rank may know groups that it is no member of
+                table.add(_of_dump(dump.rank, status, calls))
 
 
 def _of_dump(rank: int, status: GroupStatus, calls: list[Call]) -> View:
@@ -170,15 +172,16 @@ def _of_dump(rank: int, status: GroupStatus, calls: list[Call]) -> View:
         completed=status.last_completed,
         waits_in=first.seq if first else None,
         waited_ms=None,
-        signature=_called(first) if first else None,
+        signature=called(first) if first else None,
         started=first.state == "started" if first else None,
         frames=shown.frames if shown else (),
-        calls={c.seq: _called(c) for c in calls},
+        calls={c.seq: called(c) for c in calls},
         evidence=(shown.at("*"),) if shown else (),
     )
 
 
-def _called(call: Call) -> Signature:
+def called(call: Call) -> Signature:
+    """What it was, to be compared with what other ranks called."""
     sizes = " to ".join(dict.fromkeys(s for s in (call.sizes_in, call.sizes_out) if s)) or None
     return Signature(call.op, f"{sizes} {call.dtypes or ''}".strip() if sizes and _even(call.op) else None, "dump")
 

@@ -13,7 +13,7 @@ from gpudoctor.facts.hang import FlightRecorder, LogEnds, Watchdog
 from gpudoctor.facts.nccl import Nccl, NcclProc, NcclRank
 from gpudoctor.hang import AHEAD, ALL_IN, BEHIND, EARLIER, MISMATCH, NOT_STARTED, SILENT, Hang, collective, listing
 from gpudoctor.hang_dumps import own_frame
-from gpudoctor.model import ERROR, Evidence, Finding, Step
+from gpudoctor.model import ERROR, NOTE, Evidence, Finding, Step
 from gpudoctor.record import replace
 
 MAX_SUBJECTS = 8  # suspects with a finding of their own; beyond, one finding names them together
@@ -44,6 +44,10 @@ def known_of(watchdog: Watchdog | None, recorder: FlightRecorder | None, nccl: N
 def findings(hang: Hang, found: tuple[Hang, ...], known: Known) -> Iterator[Finding]:
     slug = RANK_MISMATCH.slug if hang.kind == MISMATCH else COLLECTIVE_TIMEOUT.slug
     message = _what(hang, found, known) + _host_of_all(hang, known.processes)
+    if hang.because and not _crossed(hang, found):
+        # Who waits elsewhere is a victim: the hang there is told by itself, and this one is what it leads to.
+        yield Finding(COLLECTIVE_TIMEOUT.slug, NOTE, "host", message, _evidence(hang, hang.suspects), hang.confidence)
+        return
     cost = "The job stands still" + (" until the watchdog ends it." if hang.timed_out else ".")
     if hang.suspects and len(hang.suspects) <= MAX_SUBJECTS and hang.overall:
         for rank in hang.suspects:
@@ -90,10 +94,9 @@ def _what(hang: Hang, found: tuple[Hang, ...], known: Known) -> str:
     where = f", in which {_small(waiters)} waited{waited}"
     if hang.because:
         names = " and ".join(hang.because)
-        both = any(hang.group in h.because for h in found if h.group in hang.because)
         tail = (
             "and those there wait for this one: the ranks call the collectives of their groups in different order."
-            if both
+            if _crossed(hang, found)
             else "so the cause is there."
         )
         return f"{suspects} did not come to {what}{where}, but wait{'s' if one else ''} in group {names}, {tail}"
@@ -128,6 +131,11 @@ def _what(hang: Hang, found: tuple[Hang, ...], known: Known) -> str:
     return f"{waiters} waited{waited} in {what}. Nothing in the input shows which rank did not come: the lines of the others are needed."
 
 
+def _crossed(hang: Hang, found: tuple[Hang, ...]) -> bool:
+    """Do those for whom its suspects wait, wait here?"""
+    return any(hang.group in h.because for h in found if h.group in hang.because)
+
+
 def _own(hang: Hang) -> str:
     """The collective in which the suspects wait themselves, where it is another than that of the rest."""
     views = [hang.views[r] for r in hang.suspects if r in hang.views]
@@ -152,7 +160,7 @@ def _calls(hang: Hang) -> str:
             by_call.setdefault(words, []).append(rank)
     shown = sorted(by_call.items(), key=lambda item: -len(item[1]))
     parts = [f"rank{'s' if len(r) > 1 else ''} {listing(sorted(r))} {words}" for words, r in shown[:4]]
-    return f"in #{hang.seq} " + ", ".join(parts) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
+    return (f"in #{hang.seq} " if hang.seq is not None else "") + ", ".join(parts) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
 
 
 def _stood(hang: Hang, rank: int) -> str:

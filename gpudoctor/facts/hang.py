@@ -152,8 +152,9 @@ class Call(Entry):
     """One entry of a flight recorder: a collective as one rank called it."""
 
     group: str
-    seq: int
-    op: str | None = None  # "all_reduce"
+    seq: int  # 0 of a send or receive: those have numbers of their own
+    batch: int | None = None  # that number; sends and receives of one batch share it
+    op: str | None = None  # "all_reduce", "send 0->1"
     sizes_in: str | None = None  # "[[4194304]]"
     sizes_out: str | None = None
     dtypes: str | None = None

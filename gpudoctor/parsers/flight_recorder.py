@@ -13,6 +13,7 @@ from gpudoctor.facts.hang import Call, Dump, FlightRecorder, Frame, GroupStatus
 from gpudoctor.parsers import plain_pickle
 from gpudoctor.read.section import Section, Unparsable
 from gpudoctor.read.text import clean
+from gpudoctor.record import replace
 
 MAX_CALLS = 200_000
 MAX_RANK = 1 << 20
@@ -59,7 +60,7 @@ def _dump(section: Section, said: Any, named: str) -> Iterator[Fact | Loss]:
             f"whose flight recorder {section.source} is",
             "the dump does not say its rank, and neither does the file's name (torch calls it PREFIX and the rank)",
         )
-    calls = [c for c in (_call(section, place, e) for place, e in enumerate(entries[:MAX_CALLS])) if c is not None]
+    calls = _closed([c for c in (_call(section, place, e) for place, e in enumerate(entries[:MAX_CALLS])) if c is not None])
     if len(calls) < len(entries):
         yield Loss(f"{len(entries) - len(calls)} entries of {section.source}", "without a group or a sequence number")
     name = _base(section.source)
@@ -120,6 +121,7 @@ def _call(section: Section, place: int, said: Any) -> Call | None:
     return Call(
         group=group,
         seq=0 if said.get("is_p2p") is True else seq,
+        batch=_whole(said.get("p2p_seq_id")) if said.get("is_p2p") is True else None,
         op=op.partition(":")[2] or op if op else None,
         sizes_in=_sizes(said.get("input_sizes")),
         sizes_out=_sizes(said.get("output_sizes")),
@@ -138,6 +140,20 @@ def _state(said: dict[str, Any]) -> str | None:
         return "completed"
     state = _text(said.get("state"))
     return state if state in _STATES else None
+
+
+def _closed(calls: list[Call]) -> list[Call]:
+    """Of calls that were batched only the last entry, `coalesced`, has a state that torch keeps up: it is that of all."""
+    ends: dict[tuple[str, int, int | None], str | None] = {}
+    out = []
+    for call in reversed(calls):
+        key = (call.group, call.seq, call.batch)
+        if call.op == "coalesced":
+            ends[key] = call.state
+        elif key in ends:
+            call = replace(call, state=ends[key])
+        out.append(call)
+    return out[::-1]
 
 
 def _shown(said: dict[str, Any], seq: int) -> str:

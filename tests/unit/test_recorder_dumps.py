@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from gpudoctor.checkers.collective_timeout import CollectiveTimeout
+from gpudoctor.facts.hang import FlightRecorder
+from gpudoctor.model import ERROR, NOTE, Finding
 from gpudoctor.parsers import flight_recorder
-from tests.made_jobs import Job
-from tests.support import FIXTURES, findings, gpudoctor, report
+from tests.made_jobs import Job, entry
+from tests.support import FIXTURES, check, findings, gpudoctor, report
 from tests.unit.test_hang import dumps, told
 from tests.unit.test_homes import P2P, log
 
@@ -144,3 +146,83 @@ def test_dumps_of_two_jobs_are_kept_apart(tmp_path: Path) -> None:
     # Copies are of one job.
     status, said = report("check", *paths(*written(tmp_path / "monday", first), *written(tmp_path / "copy", first)))
     assert status == 1 and told(said) == [("collective-timeout", "rank:1")]
+
+
+# --- sends and receives: synthetic, in the shape of torch 2.11
+
+
+def p2p(name: str, state: str = "scheduled", batch: int = 1, size: int = 8) -> dict[str, Any]:
+    return {
+        "collective_seq_id": 0, "p2p_seq_id": batch, "is_p2p": True, "process_group": ["5", "pp"], "profiling_name": f"nccl:{name}", "state": state,
+        "input_sizes": [[size]], "output_sizes": [[size]], "input_dtypes": ["Float"], "output_dtypes": ["Float"], "frames": [],
+    }  # fmt: skip
+
+
+def pipeline(*of_ranks: list[dict[str, Any]]) -> list[Finding]:
+    config = {"1": {"name": "5", "desc": "pp", "ranks": str(list(range(len(of_ranks))))}}
+    made = dumps({rank: {"version": "2.10", "entries": entries, "pg_config": config} for rank, entries in enumerate(of_ranks)})
+    return [f for f in check(CollectiveTimeout(), made) if isinstance(f, Finding)]
+
+
+def test_only_the_end_of_a_chain_is_to_blame() -> None:
+    """Ranks 1 to 3 each wait for the rank before; rank 0 sends nothing."""
+    (finding,) = pipeline([], [p2p("recv 1<-0")], [p2p("recv 2<-1")], [p2p("recv 3<-2")])
+    assert (finding.slug, finding.subject) == ("collective-timeout", "rank:0") and "never called send 0->1 of pp" in finding.message
+
+
+def test_ranks_that_wait_for_each_other_in_a_ring() -> None:
+    (finding,) = pipeline([p2p("recv 0<-2")], [p2p("recv 1<-0")], [p2p("recv 2<-1")])
+    assert (finding.slug, finding.subject) == ("rank-mismatch", "host") and "rank 0 recv 0<-2" in finding.message and "#None" not in finding.message
+
+
+def batch(rank: int, ranks: int, state: str, size: int = 8) -> list[dict[str, Any]]:
+    """A ring exchange: torch keeps the state of the last entry alone."""
+    ahead, before = (rank + 1) % ranks, (rank - 1) % ranks
+    return [p2p(f"send {rank}->{ahead}", size=size), p2p(f"recv {rank}<-{before}", size=size), {**p2p("coalesced", state), "input_sizes": []}]
+
+
+def test_batched_calls_that_are_done_hang_nobody() -> None:
+    assert pipeline(*(batch(r, 4, "completed") for r in range(4))) == []
+
+
+def test_a_rank_that_does_not_come_to_a_batch() -> None:
+    (finding,) = pipeline(*(batch(r, 4, "scheduled") if r != 3 else [] for r in range(4)))
+    assert finding.subject == "rank:3" and "no rank is missing" not in finding.message
+    (finding, *_) = pipeline(*(batch(r, 4, "scheduled") for r in range(4)))
+    assert finding.subject == "host" and "no rank is missing" in finding.message
+
+
+def test_a_send_and_its_receive_of_unequal_sizes() -> None:
+    (finding,) = pipeline([p2p("send 0->1", size=8)], [p2p("recv 1<-0", size=64)])
+    assert (finding.slug, finding.subject) == ("rank-mismatch", "host")
+    assert "rank 0 send 0->1 of 8 Float, rank 1 recv 1<-0 of 64 Float" in finding.message
+
+
+def in_tp(said: dict[int, dict[str, Any]], waits: int, absent: int) -> FlightRecorder:
+    """Two of the ranks have a group of their own, in which one waits for the other."""
+    for rank, value in said.items():
+        value["pg_config"]["9"] = {"name": "9", "desc": "tp", "ranks": str(sorted((waits, absent)))}
+        if rank in (waits, absent):
+            calls = ((3, "completed"), (4, "scheduled")) if rank == waits else ((3, "completed"),)
+            value["entries"] += [entry(n, rank, "all_gather", 8, state, "9", "tp") for n, state in calls]
+    return dumps(said)
+
+
+def test_a_victim_of_a_hang_in_another_group_is_no_subject() -> None:
+    """Ranks 2 and 3 did not come to the default group's collective: 2 waits for 3 in their own, and 3 is to blame."""
+    said = {r: Job(ranks=4, nodes=1, behind=(2, 3), seq=7).dump(r) for r in range(4)}
+    found = {f.subject: f for f in findings(CollectiveTimeout(), in_tp(said, 2, 3)).values()}
+    assert set(found) == {"rank:3"} and found["rank:3"].severity == ERROR
+    # 2 alone is behind in the default group, because it waits for 3, which waits nowhere else.
+    said = {r: Job(ranks=4, nodes=1, behind=(2,), seq=7).dump(r) for r in range(4)}
+    said[3]["entries"][-1]["state"] = "completed"
+    said[3]["pg_status"]["0"]["last_completed_collective"] = 7
+    found = {f.subject: f for f in findings(CollectiveTimeout(), in_tp(said, 2, 3)).values()}
+    assert set(found) == {"rank:3", "host"} and "all_gather #4 of tp" in found["rank:3"].message
+    assert found["host"].severity == NOTE and "Rank 2 did not come to all_reduce #7" in found["host"].message
+
+
+def test_two_groups_called_in_different_order_blame_both() -> None:
+    said = {r: Job(ranks=4, nodes=1, behind=(2,), seq=7).dump(r) for r in range(4)}
+    found = {f.subject: f for f in findings(CollectiveTimeout(), in_tp(said, 2, 3)).values()}
+    assert set(found) == {"rank:2", "rank:3"} and all("in different order" in f.message and f.severity == ERROR for f in found.values())
