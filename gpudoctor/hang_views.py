@@ -151,7 +151,7 @@ def add_dumps(tables: dict[str, Table], dumps: Iterable[Dump]) -> None:
             table.name = table.name or status.name
             table.members = table.members or status.ranks
             if calls or status.ranks is None or dump.rank in status.ranks:  # a rank may know groups that it is no member of
-                table.add(_of_dump(dump.rank, status, calls))
+                table.add(_of_dump(dump.rank, status, calls) if calls else _of_counts(dump, status))
 
 
 def _of_dump(rank: int, status: GroupStatus, calls: list[Call]) -> View:
@@ -177,6 +177,20 @@ def _of_dump(rank: int, status: GroupStatus, calls: list[Call]) -> View:
         frames=shown.frames if shown else (),
         calls={c.seq: called(c) for c in calls},
         evidence=(shown.at("*"),) if shown else (),
+    )
+
+
+def _of_counts(dump: Dump, status: GroupStatus) -> View:
+    """Of a recorder that was off: how many it has called and how many are done, and nothing of what they were."""
+    enqueued, completed = status.last_enqueued, status.last_completed
+    waits = enqueued is not None and completed is not None and enqueued > completed
+    said = f"last enqueued {enqueued}, last completed {completed}"
+    return View(
+        rank=dump.rank or 0,
+        enqueued=enqueued if enqueued is not None else 0 if status.name else None,
+        completed=completed,
+        waits_in=(completed or 0) + 1 if waits else None,
+        evidence=(Evidence(dump.source, f"pg_status of {status.name or 'a group'}", said),) if enqueued is not None else (),
     )
 
 

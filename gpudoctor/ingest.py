@@ -184,8 +184,10 @@ def _take_source(pile: _Pile, source: Source) -> None:
         return
     before = pile.state()
     size, kinds, said = _take_document(pile, source)
-    # The service is asked twice to see whether anything moves: two answers that are equal are two answers.
-    first = pile.seen.content(source, size) if "ras" not in kinds or pile.processes_since(before) else None
+    # The service is asked twice to see whether anything moves: two answers that are equal are two answers. And two ranks'
+    # flight recorders that hold the same are two, which only their names tell.
+    apart = "ras" in kinds and not pile.processes_since(before) or kinds == {"flight-recorder"}
+    first = pile.seen.content(source, size) if not apart else None
     if first is not None:
         pile.back(before)
         pile.copies.append((source.name, first))

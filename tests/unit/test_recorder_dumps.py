@@ -226,3 +226,22 @@ def test_two_groups_called_in_different_order_blame_both() -> None:
     said = {r: Job(ranks=4, nodes=1, behind=(2,), seq=7).dump(r) for r in range(4)}
     found = {f.subject: f for f in findings(CollectiveTimeout(), in_tp(said, 2, 3)).values()}
     assert set(found) == {"rank:2", "rank:3"} and all("in different order" in f.message and f.severity == ERROR for f in found.values())
+
+
+def test_equal_dumps_of_two_ranks_are_two(tmp_path: Path) -> None:
+    """As where the recorder is off and only the counts are written: whose they are stands in their names alone."""
+    value = {**done(3)[0], "entries": []}
+    files = written(tmp_path, dict.fromkeys(range(3), value))
+    assert len({f.read_bytes() for f in files}) == 1
+    status, said = report("check", *paths(*files))
+    assert status == 0 and not said["diagnoses"]
+    status, said = report("check", *paths(*files[:2]))
+    assert status == 3 and any("recorder of ranks 0-1, of 3 ranks" in m["reason"] for m in said["missing"])
+
+
+def test_counts_without_calls_tell_who_did_not_come() -> None:
+    said = {r: {**Job(ranks=4, nodes=1, behind=(2,), seq=7).dump(r), "entries": []} for r in range(4)}
+    (finding,) = findings(CollectiveTimeout(), dumps(said)).values()
+    assert finding.subject == "rank:2" and "never called a collective #7 of default_pg, in which ranks 0-1,3 waited" in finding.message
+    assert "last enqueued 6, last completed 6" in finding.evidence[0].value
+    assert findings(CollectiveTimeout(), dumps({r: {**v, "entries": []} for r, v in done(4).items()})) == {}
