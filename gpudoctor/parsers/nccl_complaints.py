@@ -26,9 +26,9 @@ _DEEP = re.compile(rb"((?:[\w.+-]{1,80}/){0,20}\w{1,60}\.cc:\d+ (?:\(\w{1,80}\) 
 
 def deep(proc: Proc, message: bytes, where: Where) -> None:
     """What a function deep within NCCL gave back, of a process that has made no communicator."""
-    found = _DEEP.match(message) if proc.failed_start is None and not any(c.completed for c in proc.all) else None
+    found = _DEEP.match(message) if proc.deep is None and not any(c.completed for c in proc.all) else None
     if found is not None:
-        proc.failed_start = (found[1].decode(), where())
+        proc.deep = (found[1].decode(), where())
 
 
 class Heard:

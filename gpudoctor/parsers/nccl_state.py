@@ -161,6 +161,7 @@ class Proc:
         self.paths: dict[tuple[str, str], GpuPath] = {}
         self.drives: set[int] = set()
         self.failed_start: tuple[str, Place] | None = None
+        self.deep: tuple[str, Place] | None = None  # a result from within a call, after which it said no more of itself
         self.comms: dict[str, Comm] = {}
         self.all: list[Comm] = []
         self.current: Comm | None = None
@@ -174,6 +175,7 @@ class Proc:
 
     def learn(self, name: str, value: object) -> None:
         """The last word counts. Where it differs from an earlier one, the earlier line may come again and count."""
+        self.deep = None
         before = getattr(self, name)
         if before != value:
             if before:
@@ -191,6 +193,7 @@ class Proc:
         return False
 
     def begin(self, pointer: str, comm: Comm) -> None:
+        self.deep = None
         self.comms[pointer] = comm
         self.all.append(comm)
         self.current = comm
@@ -198,7 +201,7 @@ class Proc:
     def complete(self, comm: Comm) -> None:
         """Up to 2.18.1 a communicator is named only when it is done: what came before belongs to it."""
         self.current = comm
-        self.failed_start = None
+        self.failed_start = self.deep = None
         if not comm.started:
             early = self.waiting.pop(comm.rank, None)
             if early is not None:
@@ -281,6 +284,7 @@ class Proc:
             last.told_channels = self.channels
             last.ring_channels = last.ring_channels or self.ring_channels
             last.searched = last.searched or self.graphs
+        failed = self.failed_start or self.deep
         return NcclProc(
             source=source,
             host=self.host,
@@ -302,7 +306,7 @@ class Proc:
             tuning=self.tuning,
             choices=self.choices,
             drives=tuple(sorted(self.drives)),
-            failed_start=self.failed_start[0] if self.failed_start is not None else None,
-            origin={"failed_start": evidence(source, self.failed_start[1])} if self.failed_start is not None else {},
+            failed_start=failed[0] if failed is not None else None,
+            origin={"failed_start": evidence(source, failed[1])} if failed is not None else {},
             ranks=tuple(c.record(source) for c in self.all),
         )

@@ -213,7 +213,15 @@ def test_results_from_deep_within_a_call_alone_are_no_pass() -> None:
     assert told.exit_code == 3 and "transport/net.cc:515 -> 2" in missing.reason and "line 1" in missing.reason
 
 
-@pytest.mark.parametrize("text", [DEEP.replace("-> 2", "-> 7"), DEEP + log({"node07": P2P}).replace("[1]", "[1]")], ids=["in progress", "a communicator came about"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        DEEP.replace("-> 2", "-> 7"),
+        DEEP + "node07:101:201 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n",
+        DEEP + "node07:101:201 [0] NCCL INFO Using network Socket\n" + log({"node07": P2P}),
+    ],
+    ids=["in progress", "it says more of itself", "a communicator came about"],
+)
 def test_results_that_nccl_went_on_without_are_no_end(text: str) -> None:
     assert not any(m.fact == "why NCCL's start failed" for m in report(text).missing)
 
