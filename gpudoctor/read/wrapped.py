@@ -20,6 +20,7 @@ _TELLS_OF_ALL = (b"</", b"<br", b"',\n", b"[0m", b"Z,", b" |\n")
 _REPEATS = b" across cluster]"
 _SAMPLE = 4096  # bytes
 _WIDE_TELLS = (b"\xe2\x86\x92", b"\xe2\x80\x93>", b"\xe2\x80\x94>", b"\xe2\x94\x82\n")
+_MORE = (b"\n", b'"', b"'", b"\\")
 _MAX_LEVELS = 3  # JSON within JSON, entities of entities
 _MAX_WRAPPED = 1 << 20  # bytes of a line
 _MAX_MERGED = 1 << 14  # the same of a string of CSV that has quotation marks in it
@@ -29,12 +30,15 @@ _OWN = lazy(rb"NCCL (?:INFO |WARN |ATTN |DIAG |ABORT |CALL |TRACE |version \d)")
 _STRINGS = lazy(rb'\\.|"([^"\\\n]*(?:\\.[^"\\\n]*)*)"')
 # The message of a line of JSON, as most collectors write it.
 _ONE = lazy(rb'"(?:log|msg|message|MESSAGE|textPayload)"\s{0,4}:\s{0,4}"([^"\\\n]*(?:\\.[^"\\\n]*)*)"\s{0,4}[,}]')
-# The same with nothing in it that is escaped but its end, as Docker writes most: all lines of a chunk at once.
+# The same where NCCL is named nowhere else in the line: all lines of a chunk at once.
 _SIMPLE = lazy(
-    rb'^\{"(?:log|message|msg)": ?"([^"\\\n,]*NCCL [^"\\\n]*)(?:\\r)?(?:\\n)?"'
-    rb'(?:, ?"[\w.-]{1,40}": ?(?:"[^"\\\n]{0,200}"|[\d.eE+-]{1,30}|true|false|null)){0,8}\}(?=\r?\n)',
+    rb'^\{[^\r\n"N]*(?:(?:N(?!CCL )|"(?!(?:log|msg|message|MESSAGE|textPayload)"))[^\r\n"N]*)*'
+    rb'"(?:log|msg|message|MESSAGE|textPayload)"[ \t]{0,4}:[ \t]{0,4}"(?![ \t]{0,16}[\[(]?[ \t]?[ub]?\')([^"\\\r\nN]*(?:(?:N(?!CCL )|\\[^\r\n])[^"\\\r\nN]*)*'
+    rb'NCCL [^"\\\r\n]*(?:\\[^\r\n][^"\\\r\n]*)*)"[ \t]{0,4}[,}][^\r\nN]*(?:N(?!CCL )[^\r\nN]*)*(?=\r?\n)',
     re.M,
 )
+# What `_plain` may take off.
+_MARKED = lazy(rb"[&<\\^#,|*`]|\[0?m|_$|across|[^\x00-\x7f]")
 _KEY = lazy(rb'"(?:log|msg|message|MESSAGE|text|line|content|textPayload|body)"\s{0,4}(?::|=>)\s{0,4}$')
 _OPENS = b" \t:,[{(=>"
 _CLOSES = b" \t\r,}])"
@@ -58,9 +62,10 @@ def unwrapped(chunk: bytes, held: bytes) -> bytes:
 
     held: which odd bytes stand in it (gpudoctor.read.compiled.present).
     """
+    done_with: set[int] = set()
     if b'"' in held and b'{"' in chunk:
-        chunk = _SIMPLE.sub(rb"\1", chunk)
-    begins = _telling(chunk, held)
+        chunk, done_with = _at_once(chunk)
+    begins = _telling(chunk, held) - done_with
     if not begins:
         return chunk
     parts: list[bytes] = []
@@ -76,6 +81,33 @@ def unwrapped(chunk: bytes, held: bytes) -> bytes:
         parts += (chunk[done:begin], bare, ending)
         done = end
     return b"".join((*parts, chunk[done:]))
+
+
+def _at_once(chunk: bytes) -> tuple[bytes, set[int]]:
+    """The chunk with its lines of JSON unwrapped, and where these begin in it: nothing is left to be done of them."""
+    parts: list[bytes] = []
+    begins: set[int] = set()
+    done = size = 0
+    for found in _SIMPLE.finditer(chunk):
+        text = _message(found)
+        if text is not None:
+            before = chunk[done : found.start()]
+            size += len(before)
+            begins.add(size)
+            size += len(text)
+            parts += (before, text)
+            done = found.end()
+    return (b"".join((*parts, chunk[done:])), begins) if parts else (chunk, begins)
+
+
+def _message(found: re.Match[bytes]) -> bytes | None:
+    """Of one line; None where there is more to do."""
+    text = found[1]
+    if b"\\" in text:
+        text = _unescaped(text).strip(b"\n")
+        if any(byte in text for byte in _MORE) or MARK not in text:
+            return None
+    return _plain(text)
 
 
 def _telling(chunk: bytes, held: bytes) -> set[int]:
@@ -105,7 +137,9 @@ def _telling(chunk: bytes, held: bytes) -> set[int]:
 def _bare(line: bytes) -> bytes:
     """One line; several messages of it are parted by carriage returns."""
     texts = [line]
-    for _ in range(_MAX_LEVELS if b'"' in line or b"'" in line else 0):
+    for _ in range(_MAX_LEVELS):
+        if not any(b'"' in text or b"'" in text for text in texts):
+            break
         inner = [message for text in texts for message in _messages(text)]
         if inner == texts:
             break
@@ -171,7 +205,7 @@ def _character(found: re.Match[bytes]) -> bytes:
 
 def _plain(text: bytes) -> bytes:
     """A line of text without markup."""
-    if MARK not in text:
+    if MARK not in text or _MARKED.search(text) is None:
         return text
     for _ in range(_MAX_LEVELS):
         if b"&" not in text or _ENTITY.search(text) is None:
