@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+import re
+
 from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.pattern import lazy
 from gpudoctor.record import replace
 
+_DAY = r"(?P<month>[^\W\d_]{3,12}\.?|\d{1,2}[月월]) (?P<day>[ \d]\d) (?P<time>\d\d:\d\d:\d\d)"
 # How a line is stamped: `[12.34]`, `[Sun Feb 23 …]`, `Feb 23 16:24:18 host kernel:`, `2025-02-23T…`, or not at all.
 _STAMPS = tuple(
     (name, lazy(pattern))
     for name, pattern in (
-        ("syslog", r"^\s*[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d "),
+        # The first is what rsyslog makes of it, `Nov 16 … kernel: [12.34] …`; journalctl writes months in the user's language.
+        ("messages", rf"^\s*{_DAY} \S+ kernel: \[ *\d{{1,9}}\.\d{{3,9}}\]"),
+        ("syslog", rf"^\s*(?=[A-Z][a-z]{{2}} ){_DAY} "),
+        ("journal", rf"^\s*{_DAY} "),
         ("date", r"\[[A-Z][a-z]{2} [A-Z]?[a-z0-9]{2}"),
-        ("iso", r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d"),
+        ("iso", r"(?P<moment>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)"),
         ("seconds", r"\[ *\d{1,9}\.\d{3,9}\]"),
     )
 )
+_PATTERNS = dict(_STAMPS)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
 def as_one_log(events: list[KernelEvent]) -> KernelLog:
     """What a text that may hold one log in several forms says."""
-    return KernelLog.merge([KernelLog(tuple(_aged(_once(stream)))) for stream in _streams(events)] or [KernelLog(())], _quiet)
+    streams = [_in_time(style, stream) for style, stream in _streams(events).items()]
+    return KernelLog.merge([KernelLog(tuple(_aged(_once(stream)))) for stream in streams] or [KernelLog(())], _quiet)
 
 
 def _quiet(_: object) -> None:
     """Events have no fields in which two logs could contradict each other."""
 
 
-def _streams(events: list[KernelEvent]) -> list[list[KernelEvent]]:
+def _streams(events: list[KernelEvent]) -> dict[str, list[KernelEvent]]:
     """Events by how their lines are stamped: a bug report holds one log in several forms (dmesg, journal, messages).
 
     Merging counts an event that two forms show once. A stamped line that is there twice to the letter is a copy.
@@ -42,7 +51,39 @@ def _streams(events: list[KernelEvent]) -> list[list[KernelEvent]]:
                 continue
             seen.add(whole)
         streams.setdefault(style, []).append(event)
-    return list(streams.values())
+    return streams
+
+
+def _in_time(style: str, events: list[KernelEvent]) -> list[KernelEvent]:
+    """Events by their stamps: nvidia-bug-report shows the journal of this boot first and those of earlier boots below it.
+
+    As they came where a stamp does not say which of two comes first: no year in it, or months of an unknown language.
+    """
+    if style == "iso":
+        return sorted(events, key=lambda e: _found(style, e)["moment"].replace("T", " "))
+    if style not in ("messages", "syslog", "journal"):
+        return events
+    stamps = [_found(style, e) for e in events]
+    names = {s["month"] for s in stamps}
+    months = {name: _month(name) for name in names}
+    numbers = set(months.values())
+    if len(names) > 1 and (None in numbers or {1, 12} <= numbers):
+        return events
+    moments = [(months[s["month"]] or 0, int(s["day"]), s["time"]) for s in stamps]
+    return [events[n] for n in sorted(range(len(events)), key=moments.__getitem__)]
+
+
+def _found(style: str, event: KernelEvent) -> re.Match[str]:
+    found = _PATTERNS[style].search(event.at("text").value)
+    assert found is not None  # the stream is of events in which it was found
+    return found
+
+
+def _month(name: str) -> int | None:
+    if name[0].isdigit():
+        return int(name[:-1])
+    low = name.lower()
+    return _MONTHS.index(low) + 1 if low in _MONTHS else None
 
 
 def _once(events: list[KernelEvent]) -> list[KernelEvent]:

@@ -225,6 +225,33 @@ def test_one_log_in_two_forms_counts_once() -> None:
     assert len(read(f"{OFF}\n{OFF}\n")) == 2  # no time to tell them apart: each counts
 
 
+@pytest.mark.parametrize("nov", ["Nov", "nov.", "11月"])
+def test_the_journal_of_an_earlier_boot_stands_below_that_of_this_one(nov: str) -> None:
+    """As in nvidia-bug-report: what happened before is history, though it comes later in the text."""
+    this = f"{nov} 16 11:33:59 node07 kernel: {LOAD}\n"
+    earlier = f"{nov} 15 11:00:00 node07 kernel: {LOAD}\n{nov} 15 14:11:38 node07 kernel: {OFF}\n"
+    assert [(e.code, e.stale) for e in read(f"  journalctl -b -0:\n{this}\n  journalctl -b -1:\n{earlier}") if e.code] == [(79, True)]
+    # After the load of this boot it is none, wherever it stands.
+    again = f"{nov} 16 12:00:00 node07 kernel: {OFF}\n"
+    assert [(e.code, e.stale) for e in read(f"{again}{earlier}{this}") if e.code] == [(79, True), (79, False)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("Dec 31", "Jan  1"), ("déc. 31", "janv. 01")],  # over the end of a year, and months that nobody here can order
+)
+def test_stamps_that_do_not_say_what_came_first(first: str, second: str) -> None:
+    text = f"{first} 23:59:00 node07 kernel: {LOAD}\n{second} 00:01:00 node07 kernel: {OFF}\n"
+    assert [e.stale for e in read(text) if e.code] == [False]
+
+
+def test_one_log_in_two_forms_of_one_day_counts_once() -> None:
+    """/var/log/messages and the journal: rsyslog keeps the kernel's seconds, journalctl drops them."""
+    text = f"Nov 16 11:07:51 node07 kernel: [74546.433849] {OFF}\n\nNov 16 11:07:51 node07 kernel: {OFF}\n"
+    assert len(read(text)) == 1
+    assert len(read(text.replace("\n\nNov 16", "\n\n11月 16"))) == 1
+
+
 def test_merge_of_two_files_keeps_the_larger_count() -> None:
     one, two = KernelLog(events(f"[1.000] {OFF}\n[2.000] {OFF}\n")), KernelLog(events(f"[1.000] {OFF}\n[9.000] {XID}\n"))
     merged = KernelLog.merge([one, two], lambda _: None)
