@@ -30,8 +30,12 @@ _QUOTED = re.compile(
     r"^\s*(?:Remapped Rows|Retired Pages|GPU Link Info|Fabric|Clocks (?:Throttle|Event) Reasons|E(?:CC|cc) Errors|BAR1 Memory Usage"
     r"|MIG Mode)\s*$"
 )
-_TOP = re.compile(r"^\s*(?:=+NVSMI LOG=+|(?:Timestamp|Driver Version|CUDA Version|Attached GPUs)\b)", re.I)
-_HOST = {"driver version": "version", "cuda version": "cuda_version", "attached gpus": "attached"}
+_TOP = re.compile(r"^\s*(?:=+NVSMI LOG=+|(?:Timestamp|(?:Driver|KMD) Version|CUDA (?:UMD )?Version|Attached GPUs)\b)", re.I)
+# Since 610 the driver's parts are named (kernel-mode, user-mode), and behind the old names stands that they go.
+_HOST = {
+    "driver version": "version", "kmd version": "version", "cuda version": "cuda_version", "cuda umd version": "cuda_version",
+    "attached gpus": "attached",
+}  # fmt: skip
 # These tell whose values follow where an author left out the heading above them and the GPU's own line.
 _PCI = frozenset(("bus id", "device id"))
 _MIG = "mig device"
@@ -143,7 +147,7 @@ class _Reader:
         if field == "attached":
             self.attached = count(bare(value)) if self.attached is None else self.attached
         elif bare(value)[:1].isdigit():
-            self.driver.setdefault(field, bare(value))
+            self.driver.setdefault(field, bare(value).partition(" [")[0])
             self.origin.setdefault(field, self.section.at(line))
 
 

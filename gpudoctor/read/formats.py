@@ -141,10 +141,10 @@ OUTPUTS: tuple[Format, ...] = (
     Format(
         "smi-q",
         (
-            "NVSMI LOG", "Attached GPUs", "Driver Version", "DRIVER version", "Bus Id", "Device Id", "GPU 0", "Remapped Rows", "Retired Pages", "GPU Link Info", "Fabric",
+            "NVSMI LOG", "Attached GPUs", "Driver Version", "DRIVER version", "KMD version", "KMD Version", "Bus Id", "Device Id", "GPU 0", "Remapped Rows", "Retired Pages", "GPU Link Info", "Fabric",
             "Clocks Throttle Reasons", "Clocks Event Reasons", "ECC Errors", "Ecc Errors", "BAR1 Memory Usage", "MIG Mode",
         ),
-        r"^\s*=+NVSMI LOG=+|^\s*Attached GPUs\s+:|^\s*(?:Driver Version|DRIVER version)\s+: \d|^\s*GPU [0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s*$"
+        r"^\s*=+NVSMI LOG=+|^\s*Attached GPUs\s+:|^\s*(?:Driver Version|DRIVER version|KMD [Vv]ersion)\s+: \d|^\s*GPU [0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s*$"
         r"|^\s*Bus Id\s+: [0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.\d\s*$|^\s*Device Id\s+: 0x[0-9A-F]{4}10DE\s*$"
         # Headings from which authors quote a GPU's values without its name; what prose may say too only where it is indented.
         rf"|{_SMI_QUOTED}",

@@ -283,3 +283,25 @@ def test_an_excerpt_cut_anywhere() -> None:
             continue
         for got in found:
             assert all(value in (None, right) for value, right in zip(got, ("0000:18:00.0", "10de:2330", 8, 16, 7), strict=True))
+
+
+def driver(text: str) -> tuple[str | None, str | None]:
+    (said,) = [f for s in recognise(text) for f in parse(s.kind, "".join(f"{line.text}\n" for line in s)) if isinstance(f, Driver)]
+    return said.entry.version, said.entry.cuda_version
+
+
+OLD = "Driver Version       : 610.10 [Deprecated; use KMD Version instead]\nCUDA Version         : 13.3 [Deprecated; use CUDA UMD Version instead]\n"
+NEW = "KMD Version          : 610.10\nCUDA UMD Version     : 13.3\n"
+
+
+@pytest.mark.parametrize("text", [OLD, NEW, OLD + NEW])
+def test_versions_that_are_named_by_the_drivers_parts(text: str) -> None:
+    assert driver(f"==============NVSMI LOG==============\n\n{text}\nAttached GPUs        : 1\n") == ("610.10", "13.3")
+
+
+def test_the_versions_alone_as_version_prints_them() -> None:
+    named = 'DRIVER version      : Deprecated, see "KMD version" instead\nCUDA version        : Deprecated, see "CUDA UMD version" instead\n'
+    own = "KMD version         : 610.10\nCUDA UMD version    : 13.3\n"
+    assert driver(f"NVIDIA-SMI version  : 610.10\nNVML version        : 610.10\n{named}{own}") == ("610.10", "13.3")
+    older = "NVIDIA-SMI version  : 580.65.06\nNVML version        : 580.65\nDRIVER version      : 580.65.06\nCUDA Version        : 13.0\n"
+    assert driver(older) == ("580.65.06", "13.0")
