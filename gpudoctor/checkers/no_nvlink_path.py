@@ -85,6 +85,12 @@ def _reason(
 ) -> tuple[str, tuple[Step, ...]]:
     head = f"GPU{pair.a} and GPU{pair.b} can have NVLink, but their traffic takes PCIe ({pair.path}): "
     look = Step("See which links are up", "nvidia-smi nvlink -s")
+    if _unlike(a, b):
+        return (
+            f"GPU{pair.a} and GPU{pair.b} have NVLink each, but neither a board nor a bridge joins parts so unlike "
+            f"({a.words}, {b.words}): their traffic takes PCIe ({pair.path}).",
+            (Step("Nothing to repair. A job on GPUs of one part runs at NVLink's rate where these are joined", "nvidia-smi topo -m"),),
+        )
     whole_board = a.required and b.required and _full_mesh_part(a)
     if whole_board:
         end = " A hypervisor that hands out GPUs one by one can be the reason." if vm else ""
@@ -104,6 +110,12 @@ def _reason(
     return head + "no bridge is fitted between them, as far as the matrix shows.", (look,)
 
 
+def _unlike(a: Card, b: Card) -> bool:
+    """Generations of NVLink do not talk to each other, nor a module on a board to a card in a slot."""
+    one, other = a.part, b.part
+    return one is not None and other is not None and (one.nvlink_gen, one.form) != (other.nvlink_gen, other.form)
+
+
 def _full_mesh_part(card: Card) -> bool:
     """Boards since A100 join all GPUs; a V100 cube does not."""
     return card.part is None or (card.part.nvlink_gen or 0) >= 3
@@ -114,6 +126,6 @@ def _cost(a: Card, b: Card) -> str | None:
     rates = [pcie.gbs(c.gpu.max_speed_gts, c.gpu.max_width) for c in (a, b) if c.gpu is not None]
     known = [r for r in rates if r is not None]
     part = a.part
-    if len(known) < 2 or part is None or part.link_gbs is None or not part.pair_links:
+    if len(known) < 2 or part is None or _unlike(a, b) or part.link_gbs is None or not part.pair_links:
         return None
     return pcie.cost(min(known), part.link_gbs * max(part.pair_links))

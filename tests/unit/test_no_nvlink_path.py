@@ -66,3 +66,13 @@ def test_nothing_to_miss():
 def test_a_pcie_only_matrix_proves_nothing():
     two = gpus("NVIDIA H200", "NVIDIA H200")
     assert [type(x) for x in check(NoNvlinkPath(), two, pairs((0, 1, "PHB"), pcie_only=True))] == [CannotTell]
+
+
+def test_unlike_parts_are_not_told_to_be_bridged():
+    path = pairs((0, 1, "NODE"), (0, 2, "NODE"), (1, 2, "NVL"))
+    found = findings(NoNvlinkPath(), gpus("NVIDIA GeForce RTX 3090", "Tesla V100-SXM2-32GB", "Tesla V100-SXM2-32GB"), path)
+    assert [s for _, s in found] == ["pair:0-1", "pair:0-2"]
+    assert all("joins parts so unlike" in f.message and "no bridge is fitted" not in f.message and f.cost is None for f in found.values())
+    # Memory sizes of one part are no difference.
+    found = findings(NoNvlinkPath(), gpus("Tesla V100-PCIE-16GB", "Tesla V100-PCIE-32GB"), pairs((0, 1, "NODE")))
+    assert all("unlike" not in f.message for f in found.values())
