@@ -9,10 +9,11 @@ from typing import NamedTuple
 from gpudoctor.pattern import lazy
 from gpudoctor.read.digitless import digitless
 from gpudoctor.read.formats import OUTPUTS, Format
+from gpudoctor.read.host_formats import HOST
 from gpudoctor.read.log_formats import LOGS
 from gpudoctor.read.tool_formats import TOOLS
 
-FORMATS = (*OUTPUTS, *TOOLS, *LOGS)
+FORMATS = (*OUTPUTS, *HOST, *TOOLS, *LOGS)
 
 
 class Compiled(NamedTuple):

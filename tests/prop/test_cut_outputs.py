@@ -26,6 +26,9 @@ SMALL = [
     ("nccl-conf", "# tuned\nNCCL_P2P_LEVEL=SYS\nexport NCCL_SOCKET_IFNAME=\"eth0,eth1\"\nCUDA_VISIBLE_DEVICES=0,1,2,3\n"),
     ("df", "Filesystem     1K-blocks  Used Available Use% Mounted on\nshm                65536    12     65524   1% /dev/shm\n"),
     ("df", "Filesystem     Type  1B-blocks Used Available Use% Mounted on\ntmpfs          tmpfs  67108864    0  67108864   0% /dev/shm\n"),
+    ("shm-mount", "shm on /dev/shm type tmpfs (rw,nosuid,nodev,noexec,relatime,size=65536k,inode64)\n"),
+    ("shm-mount", "shm /dev/shm tmpfs rw,nosuid,nodev,noexec,relatime,size=65536k,inode64 0 0\n"),
+    ("shm-mount", '            "IpcMode": "private",\n            "ShmSize": 67108864,\n'),
     ("ulimit", "Limit                     Soft Limit           Hard Limit           Units     \n"
      "Max stack size            8388608              unlimited            bytes     \n"
      "Max locked memory         65536                65536                bytes     \n"),
