@@ -26,7 +26,7 @@ IOMMU = Cause(
     "traffic has to pass the root complex for it. Transfers then get slow, and on some boards hang or arrive wrong without any "
     "line in NCCL's log. Identity mapping (iommu=pt) keeps the unit on and takes it out of the way of the host's own devices. "
     "NVLink traffic never meets the IOMMU. Inside a virtual machine the guest's unit tells nothing about the host's.",
-    "/sys/kernel/iommu_groups/*/type of the GPUs, /sys/class/iommu, /proc/cmdline; AMD-Vi and DMAR faults in the kernel log",
+    "/sys/kernel/iommu_groups/*/type of the GPUs, /sys/class/iommu, /proc/cmdline; in the kernel log how it began, AMD-Vi and DMAR faults",
     "iommu=pt on the kernel command line; not on a host that passes devices to guests.",
 )  # fmt: skip
 
@@ -51,17 +51,19 @@ class IommuTranslating(BaseChecker):
             return
         iommu = facts.get(Iommu)
         on_gpus = [link.card for link in links if link.card is not None and link.card.iommu_type is not None]
+        asked = False
         translated = [d for d in on_gpus if d.iommu_type in ("DMA", "DMA-FQ")]
         if translated:
             evidence = translated[0].at("iommu_type")
         elif not on_gpus and iommu is not None and iommu.entry.translating:
             evidence = iommu.entry.at("translating")
+            asked = iommu.entry.mode is None  # the command line asks for it, and that is all there is
         elif on_gpus or (iommu is not None and (iommu.entry.translating is False or iommu.entry.mode is not None)):
             return
         else:
             yield CannotTell("iommu", "whether the IOMMU translates is not in the input (/sys/kernel/iommu_groups/*/type)")
             return
-        yield _finding(facts, evidence)
+        yield _finding(facts, evidence, asked)
 
 
 def _refused(facts: FactView) -> list[KernelEvent]:
@@ -100,13 +102,12 @@ def _peers(facts: FactView) -> tuple[bool | None, str]:
     peermem = modules is not None and "nvidia_peermem" in modules.loaded
     if nics is not None and nics.nics and (peermem or any(can_peer(g) for g in gpus or ())):
         return True, "GPUDirect RDMA between GPUs and the RDMA adapters"
-    count = len(gpus) if gpus is not None else 0
-    if count > 1 and (not answers or None in answers):
+    if gpus is None and not answers or gpus is not None and len(gpus) > 1 and (not answers or None in answers):
         return None, ""
     return False, ""
 
 
-def _finding(facts: FactView, evidence: Evidence) -> Finding:
+def _finding(facts: FactView, evidence: Evidence, asked: bool) -> Finding:
     used, who = _peers(facts)
     loss = min(measured_loss(facts).values(), key=lambda c: c.on_gbs or 0, default=None)
     if loss is not None and not used:
@@ -127,7 +128,7 @@ def _finding(facts: FactView, evidence: Evidence) -> Finding:
         "host",
         f"The IOMMU translates every address the GPUs use. {use}",
         (evidence, *((loss.at("on_gbs"),) if loss is not None else ()), *((guests,) if guests else ())),
-        POSSIBLE if used is None else CERTAIN,
+        POSSIBLE if used is None else LIKELY if asked else CERTAIN,
         cost,
         leave_on("the IOMMU") if guests else _steps(facts),
     )
