@@ -1,4 +1,4 @@
-"""What the host and the container runtime say in single lines: how the kernel began, mounts, the settings of a container."""
+"""What the host and the container runtime say in single lines: how the kernel began, mounts, the settings of a container, RDMA ports."""
 
 from __future__ import annotations
 
@@ -31,5 +31,11 @@ HOST: tuple[Format, ...] = (
         "shm-mount",
         (" /dev/shm ", '"ShmSize"', '"IpcMode"'),
         rf"^\s*(?:\d+ \d+ \d+:\d+ /|\S{{1,80}}(?: on)?) /dev/shm {_TMPFS}|^\s*\"(?:ShmSize\"\s*:\s*\d|IpcMode\"\s*:\s*\")",
+    ),
+    # `rdma link`, with the numbers that releases before iproute2 5.0 put first.
+    Format(
+        "rdma-link",
+        (" physical_state ",),
+        r"^\s*(?:link |\d{1,4}/\d{1,3}: )[\w.-]{1,64}/\d{1,3}:? .{0,200}?\bstate [A-Z]+ physical_state [A-Z_]",
     ),
 )

@@ -202,7 +202,7 @@ FAMILIES: dict[str, Family] = {
         _family("topology", "smi-topo", "topo-xml"),
         _family("nvidia-smi", "smi-q", "smi-qx", "smi-table", "smi-csv", "smi-nvlink"),
         _family("pci", "lspci", "pci-json"),
-        _family("host", "lscpu", "numactl-h", "df", "shm-mount", "ulimit", "lsmod", "ibstat", "collect-env", "kernel-log", "kernel-boot"),
+        _family("host", "lscpu", "numactl-h", "df", "shm-mount", "rdma-link", "ulimit", "lsmod", "ibstat", "collect-env", "kernel-log", "kernel-boot"),
         _family("probes", "nvml-json", "system-json", "job-json", "pci-json"),
         Family("nccl-log", ("nccl-log", "job-log"), of_log),
         _family("measured", "nccl-tests", "nccl-tests-json", "nvbandwidth", "p2p-test"),
