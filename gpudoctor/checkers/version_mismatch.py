@@ -57,6 +57,7 @@ VERSION_MISMATCH = Cause(
 
 _OLDEST = {int(t.name.rsplit(" ", 1)[1]): int(t.value) for t in VERSION_MISMATCH.thresholds}
 _BUILT_FOR = lazy(r"\+cu(\d{2})\d\b")  # "2.11.0+cu130": the wheel's CUDA, two digits of major
+_CONDITION = lazy(r"unsatisfied condition: ((?:cuda|driver|brand)[<>=]{1,2}[\w.]{1,20}),")
 _MAJOR = lazy(r"^(\d+)\.")
 
 
@@ -76,6 +77,8 @@ class VersionMismatch(BaseChecker):
         fits = entry is not None and entry.version is not None and entry.version == entry.module_version
         if entry is not None and entry.failure is not None and not fits and "version mismatch" in entry.failure.lower():
             yield _modules_differ(entry.failure.strip().rstrip("."), (entry.at("failure"),), CERTAIN)
+        elif entry is not None and entry.failure is not None and "unsatisfied condition: " in entry.failure:
+            yield _wants_newer(entry)
         elif entry is not None and entry.version and entry.module_version and entry.version != entry.module_version:
             words = f"The driver's libraries are of version {entry.version}, the loaded kernel module is {entry.module_version}"
             answers = gpus is not None and bool(gpus.listed)
@@ -87,6 +90,27 @@ class VersionMismatch(BaseChecker):
         yield from _cuda(entry, facts.get(Software))
         if entry is None or (entry.version is None and entry.module_version is None and entry.failure is None):
             yield CannotTell(VERSION_MISMATCH.slug, "the driver's version is not known")
+
+
+def _wants_newer(entry: DriverEntry) -> Finding:
+    """The container toolkit did not start an image that asks for a newer driver (its NVIDIA_REQUIRE_CUDA)."""
+    condition = _CONDITION.search(entry.failure or "")
+    asked = condition[1] if condition is not None else "a newer driver"
+    has = f"; driver {entry.version} is installed" if entry.version else ""
+    return Finding(
+        VERSION_MISMATCH.slug,
+        ERROR,
+        "host",
+        f"The container was not started: its image asks for {asked}, which this driver does not serve{has}.",
+        (entry.at("failure"),),
+        CERTAIN,
+        "the container does not start",
+        (
+            Step("See what the driver serves", "nvidia-smi | grep -o 'CUDA.*Version: [0-9.]*'"),
+            Step("Take an image that was built for that CUDA or an older one", None, "reversible", "docker run --gpus all IMAGE nvidia-smi"),
+            Step("Or update the driver on the host, and reboot", None, "disruptive", "nvidia-smi"),
+        ),
+    )
 
 
 def _from_log(facts: FactView) -> Iterator[Finding | CannotTell]:

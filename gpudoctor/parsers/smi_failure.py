@@ -1,4 +1,4 @@
-"""What nvidia-smi prints instead of an answer: the driver's own words, to Driver and, where it names one, a lost GPU."""
+"""What nvidia-smi prints instead of an answer, and the container toolkit instead of a start, to Driver; a GPU named as lost."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from gpudoctor.read.section import Line, Section
 FAILURE = lazy(
     r"NVIDIA-SMI has failed|(?:couldn't|could not) communicate with the NVIDIA driver|Failed to initialize NVML"
     r"|Driver/library version mismatch|NVIDIA-SMI couldn't find|Failed to properly shut down NVML"
+    r"|nvidia-container-cli: (?:initialization error: (?:nvml error: (?:driver/library version mismatch|driver not loaded)|load library failed: libnvidia-ml)"
+    r"|requirement error: unsatisfied condition: (?:cuda|driver|brand)[<>=])"
 )
-_ALONE = lazy(r"^\s*[A-Za-z][^\[\]:]*(?:$|[:.])")
+_ALONE = lazy(r"^\s*(?!docker: )[A-Za-z][^\[\]:]*(?:$|[:.])")
 # One of them stands in each such line, and in no line of a sound GPU.
-_WORDS = ("NVIDIA-SMI", "NVIDIA driver", "NVML", "Driver/library", "device handle", "infoROM")
+_WORDS = ("NVIDIA-SMI", "NVIDIA driver", "NVML", "Driver/library", "device handle", "infoROM", "nvidia-container-cli: ")
 _NONE_FOUND = "no devices were found"
 # `… for GPU 0000:04:00.0: Unknown Error`, `GPU3: 0000:5F:00.0: GPU is lost.  Reboot …`, `GPU2: Unknown Error`
 _HANDLE = lazy(

@@ -193,8 +193,8 @@ OUTPUTS: tuple[Format, ...] = (
     # What nvidia-smi says instead of an answer, or below one.
     Format(
         "smi-failure",
-        ("Unable to determine the device handle", "Failed to initialize NVML", "infoROM is corrupted", "No devices were found"),
-        r"Unable to determine the device handle for|Failed to initialize NVML|WARNING: infoROM is corrupted at gpu|^\s*No devices were found\s*$",
+        ("Unable to determine the device handle", "Failed to initialize NVML", "infoROM is corrupted", "No devices were found", "nvidia-container-cli: "),
+        r"nvidia-container-cli: (?:initialization|requirement) error: |Unable to determine the device handle for|Failed to initialize NVML|WARNING: infoROM is corrupted at gpu|^\s*No devices were found\s*$",
     ),
     # `nvidia-smi -L` and every form of `nvidia-smi nvlink` begin alike: a line per GPU. The parser tells them apart.
     Format(

@@ -1,12 +1,13 @@
 import pytest
 
+from gpudoctor.checkers.driver import DriverAnswers
 from gpudoctor.checkers.version_mismatch import VersionMismatch
 from gpudoctor.facts.gpu import Driver, DriverEntry
 from gpudoctor.facts.kernel import KernelEvent, KernelLog
 from gpudoctor.facts.system import Software
-from gpudoctor.model import CannotTell, Evidence
+from gpudoctor.model import CannotTell, Evidence, Finding
 from tests.builders import host
-from tests.support import HERE, check, findings, parse
+from tests.support import HERE, check, findings, parse, recognise
 
 FROM = Evidence("collect_env", "line 2", "PyTorch version: …")
 
@@ -86,3 +87,28 @@ def test_the_same_words_ten_times_are_said_once() -> None:
     words = "Failed to initialize NVML: Driver/library version mismatch\n"
     (said,) = parse("smi-failure", words * 10)
     assert isinstance(said, Driver) and said.entry.failure == words.strip()
+
+
+DAEMON = "docker: Error response from daemon: failed to create task for container: OCI runtime create failed: error running hook #0: stderr: "
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("initialization error: nvml error: driver/library version mismatch: unknown.", ("version-mismatch", "updated and the host not yet rebooted")),
+        ("requirement error: unsatisfied condition: cuda>=12.6, please update your driver to a newer version: unknown", ("version-mismatch", "asks for cuda>=12.6")),
+        ("initialization error: nvml error: driver not loaded: unknown", ("driver-unavailable", "driver not loaded")),
+        ("initialization error: load library failed: libnvidia-ml.so.1: cannot open shared object file: no such file", ("driver-unavailable", "libnvidia-ml.so.1")),
+    ],
+)
+@pytest.mark.parametrize("before", [DAEMON, ""])
+def test_what_the_container_toolkit_says_instead_of_a_start(before: str, words: str, said: tuple[str, str]) -> None:
+    (section,) = recognise(f"{before}nvidia-container-cli: {words}\n")
+    facts = parse(section.kind, section.lines[0].text + "\n")
+    made = [f for checker in (VersionMismatch(), DriverAnswers()) for f in check(checker, *facts) if isinstance(f, Finding)]
+    assert (made[0].slug, made[0].severity) == (said[0], "error") and said[1] in made[0].message
+
+
+def test_other_errors_of_the_container_toolkit_are_not_the_drivers() -> None:
+    for words in ("ldcache error: process /sbin/ldconfig failed with error code: 1", "device error: 9: unknown device", "mount error: file creation failed"):
+        assert [f for s in recognise(f"nvidia-container-cli: {words}\n") for f in parse(s.kind, "".join(x.text + "\n" for x in s))] == []
