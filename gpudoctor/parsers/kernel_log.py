@@ -16,6 +16,7 @@ from gpudoctor.facts.kernel import KernelEvent, KernelLog, MemoryKill, MemoryKil
 from gpudoctor.parsers.kernel_line import LOG_LINE, event
 from gpudoctor.parsers.kernel_told import TOLD
 from gpudoctor.pattern import lazy
+from gpudoctor.read.log_formats import NVIDIA_SAYS
 from gpudoctor.read.section import Line, Section
 from gpudoctor.record import replace
 
@@ -67,6 +68,7 @@ _IOMMU = lazy(
 _NAMED = lazy(rf"NVRM: The NVIDIA GPU ({_B})")
 
 
+_SAYS = lazy(NVIDIA_SAYS)
 # `Memory cgroup out of memory: Killed process 816 (python), UID 0, …`; older kernels say `Kill process` before they do it.
 _LOGGED = lazy(r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? ([A-Za-z0-9][\w.-]{0,120}) kernel(?:\[\d{1,9}\])?: ")
 _KILLED = lazy(r"\bKilled process (\d{1,9})(?:, UID \d+,)? \(([^()]{1,40})\)")
@@ -124,8 +126,8 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         from gpudoctor.parsers.kernel_events import as_one_log
 
         yield as_one_log(events)
-    elif section.live:
-        yield KernelLog(())
+    elif section.live or any(_SAYS.search(line.text) for line in section):
+        yield KernelLog(())  # what the modules say when all is well makes it a kernel log too
 
 
 def _xid(section: Section, line: Line) -> KernelEvent | None:

@@ -17,6 +17,12 @@ RAS_LINE = (
 )
 RAS_ROW = r"\d+ +\d+ +\d+ +[\d-]+ +\d+ +\d+ +[A-Z]{4,8} +[A-Z]{2,10}"
 
+# A message of NVIDIA's modules or of an adapter's driver behind the stamp of a kernel log: `[12.345678] `, `… kernel: `, `6,39,12345,-;`.
+NVIDIA_SAYS = (
+    r"(?:\[ *\d{1,9}\.\d{3,9}\] +|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d: ]{13}\] +|\bkernel: (?:\[ *\d{1,9}\.\d{3,9}\] +)?|^\d{1,3},\d{1,12},\d{1,18},[^;]{1,20};)"
+    r"(?:NVRM: |nvidia-(?:peermem|nvlink|nvswitch\d*|uvm|modeset)[: ]|nvidia: |nvidia [0-9a-f:.]{10,16}: |mlx5_core [0-9a-f:.]{10,16})"
+)
+
 # Commands that start a job, where one stands.
 _STARTS_A_JOB = r"(?:torchrun|mpirun|mpiexec|srun|deepspeed|accelerate launch|vllm serve|python3? (?:-m|[\w./-]{1,80}\.py))(?=\s|$)"
 
@@ -154,7 +160,7 @@ LOGS: tuple[Format, ...] = (
     ),
     Format(
         "kernel-log",
-        ("NVRM", "SXid", "Xid (PCI:", "NVSwitch", "AER:", "AER-aware", "PCIe Bus Error", "nvidia-nvswitch", "available PCIe bandwidth", "AMD-Vi", "DMAR:", "[Hardware Error]: ", "enabling device", "nvidia-modeset: ERROR", "failed with error -", "DPC: containment", "aer_ratelimit: ", "Killed process "),
-        r"\[Hardware Error\]: +(?:Error \d|section_type:|port_type:|device_id:|vendor_id:|class_code:)|\bKilled process \d{1,9}(?:, UID \d+,)? \(|NVRM: |SXid|^[\s>*`-]{0,8}Xid \(PCI:[0-9a-fA-F:.]{7,16}\): \d{1,5}, |detected NVSwitch|AER: |AER-aware|PCIe Bus Error|nvidia-nvswitch|limited by|AMD-Vi: .{0,40}(?:Event|IO_PAGE_FAULT)|DMAR: ?\[.{0,60}fault|\bnvidia [0-9a-f:.]{10,16}: (?:enabling device|probe with)|\bnvidia: probe of|nvidia-modeset: ERROR: GPU:|pcieport [0-9a-f:.]{10,16}: DPC: containment|\baer_ratelimit: \d",
+        ("NVRM", "nvidia-peermem", "nvidia-nvlink: ", "nvidia-uvm: ", "nvidia: ", "nvidia 0", "mlx5_core ", "SXid", "Xid (PCI:", "NVSwitch", "AER:", "AER-aware", "PCIe Bus Error", "nvidia-nvswitch", "available PCIe bandwidth", "AMD-Vi", "DMAR:", "[Hardware Error]: ", "enabling device", "nvidia-modeset: ERROR", "failed with error -", "DPC: containment", "aer_ratelimit: ", "Killed process "),
+        rf"{NVIDIA_SAYS}|" r"\[Hardware Error\]: +(?:Error \d|section_type:|port_type:|device_id:|vendor_id:|class_code:)|\bKilled process \d{1,9}(?:, UID \d+,)? \(|NVRM: |SXid|^[\s>*`-]{0,8}Xid \(PCI:[0-9a-fA-F:.]{7,16}\): \d{1,5}, |detected NVSwitch|AER: |AER-aware|PCIe Bus Error|nvidia-nvswitch|limited by|AMD-Vi: .{0,40}(?:Event|IO_PAGE_FAULT)|DMAR: ?\[.{0,60}fault|\bnvidia [0-9a-f:.]{10,16}: (?:enabling device|probe with)|\bnvidia: probe of|nvidia-modeset: ERROR: GPU:|pcieport [0-9a-f:.]{10,16}: DPC: containment|\baer_ratelimit: \d",
     ),
 )

@@ -446,3 +446,30 @@ def test_an_xid_without_the_drivers_name(line: str, codes: list[int]) -> None:
     text = f"journalctl says:\n```\n{line}\n```\n"
     events = [e for s in recognise(text) if s.kind == "kernel-log" for f in parse(s.kind, s.text) if isinstance(f, KernelLog) for e in f]
     assert [e.code for e in events if e.kind == "xid"] == codes
+
+
+STAMPS = ["[   12.345678] ", "[Sun Feb 23 16:24:18 2025] ", "Feb 23 16:24:18 node07 kernel: ", "Feb 23 16:24:18 node07 kernel: [171167.620236] ", "6,3964,206764307,-;"]
+QUIET = [
+    "nvidia-nvswitch2: open (major=510)",
+    "nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further processing",
+    "nvidia: loading out-of-tree module taints kernel.",
+    "nvidia 0000:41:00.0: vgaarb: VGA decodes changed: olddecodes=io+mem,decodes=none:owns=none",
+    "NVRM: Persistence mode is deprecated and will be removed in a future release.",
+    "mlx5_core 0000:5c:00.0: firmware version: 28.39.1002",
+]
+
+
+@pytest.mark.parametrize("stamp", STAMPS)
+def test_what_the_modules_say_when_all_is_well_is_a_kernel_log(stamp: str) -> None:
+    from gpudoctor.parsers.kernel_log import parse as parse_log
+
+    for words in QUIET:
+        facts = [f for s in recognise(f"{stamp}{words}\n") if s.kind == "kernel-log" for f in parse_log(s)]
+        assert facts == [KernelLog(())], words
+
+
+@pytest.mark.parametrize("text", ["Load nvidia-peermem before the job, or nvidia: nothing works.", "mlx5_core is the driver of the adapter.", "kernel: see below", "NVRM: is its prefix"])
+def test_words_about_the_modules_are_no_kernel_log(text: str) -> None:
+    from gpudoctor.parsers.kernel_log import parse as parse_log
+
+    assert [f for s in recognise(f"{text}\n") if s.kind == "kernel-log" for f in parse_log(s)] == []
