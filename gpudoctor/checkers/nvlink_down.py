@@ -12,13 +12,16 @@ from gpudoctor.checkers.nvlink_view import (
     Links,
     cards,
     computing,
+    far_ends,
     left_out,
     listing,
     many,
     nvl_pairs,
     repair_steps,
+    same_everywhere,
 )
 from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.kernel import KernelLog
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import NvLinks, Pairs
@@ -48,7 +51,7 @@ class NvLinkDown(BaseChecker):
 
     name: ClassVar[str] = "nvlink-down"
     causes = (DOWN,)
-    any_of = (NvLinks, Pairs)
+    any_of = (NvLinks, Pairs, KernelLog)
     wants = (Gpus, Platform)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
@@ -59,7 +62,7 @@ class NvLinkDown(BaseChecker):
         aside = left_out(cards(gpus, links, pairs))
         platform = facts.get(Platform)
         vm = platform is not None and platform.entry.vm is True
-        alike = _same_everywhere(known, states)
+        alike = same_everywhere(known, states)
         for index, card in known.items():
             state = states[index]
             if state.down and not state.up and state.elided and not (state.about is not None and state.about.all_inactive):
@@ -70,7 +73,7 @@ class NvLinkDown(BaseChecker):
                 said.add(index)
             elif state.down:
                 said.add(index)
-                if _far_ends(card, known, states, pairs):
+                if far_ends(card, known, states, pairs):
                     continue
                 yield from _some_inactive(card, state, alike, vm, pairs, aside)
             elif short := _rows_lacking(card, known, states):
@@ -81,27 +84,13 @@ class NvLinkDown(BaseChecker):
             if set(fault.gpus) & listed:
                 continue
             yield _from_matrix(fault, known, aside)
+        log = facts.get(KernelLog)
+        if not said and log is not None and log.of("nvlink-mask"):
+            from gpudoctor.checkers.nvlink_log import unset_links  # few logs have it
 
-
-def _same_everywhere(known: dict[int, Card], states: dict[int, Links]) -> bool:
-    """Do all GPUs of one kind, two or more, have the same number of links up and down? Then it may be the design."""
-    counts = {(len(s.up), len(s.down)) for i, s in states.items() if s.up or s.down}
-    kinds = {known[i].kind for i, s in states.items() if s.up or s.down}
-    return len(counts) == 1 and len(kinds) == 1 and sum(1 for s in states.values() if s.up or s.down) > 1
-
-
-def _far_ends(card: Card, known: dict[int, Card], states: dict[int, Links], pairs: Pairs | None) -> bool:
-    """On a board of direct links, do this GPU's inactive links lead to GPUs that have none up? Those are then the fault.
-
-    Four A100 have four links to each neighbour: with one GPU dead, each of the others shows just those four inactive.
-    """
-    dead = [i for i, c in known.items() if states[i].all_inactive and c.kind == card.kind]
-    part = card.part
-    if not dead or part is None or not part.required or (part.nvlink_gen or 0) < 3 or len(known) > 4:
-        return False
-    each = min(part.pair_links, default=0)
-    own = {p.nvlinks for p in nvl_pairs(pairs) if card.index in (p.a, p.b)}
-    return own <= {each} and each != part.links and len(states[card.index].down) == each * len(dead)
+            yield from unset_links(DOWN.slug, facts)
+        elif links is None and pairs is None:
+            yield CannotTell(DOWN.slug, "which NVLinks are up is not in the input (nvidia-smi nvlink -s)")
 
 
 def _switched(card: Card, pairs: Pairs | None) -> bool:

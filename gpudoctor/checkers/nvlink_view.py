@@ -124,6 +124,27 @@ def mesh(pairs: Pairs | None, members: Iterable[int]) -> bool:
     return True
 
 
+def same_everywhere(known: dict[int, Card], states: dict[int, Links]) -> bool:
+    """Do all GPUs of one kind, two or more, have the same number of links up and down? Then it may be the design."""
+    counts = {(len(s.up), len(s.down)) for i, s in states.items() if s.up or s.down}
+    kinds = {known[i].kind for i, s in states.items() if s.up or s.down}
+    return len(counts) == 1 and len(kinds) == 1 and sum(1 for s in states.values() if s.up or s.down) > 1
+
+
+def far_ends(card: Card, known: dict[int, Card], states: dict[int, Links], pairs: Pairs | None) -> bool:
+    """On a board of direct links, do this GPU's inactive links lead to GPUs that have none up? Those are then the fault.
+
+    Four A100 have four links to each neighbour: with one GPU dead, each of the others shows just those four inactive.
+    """
+    dead = [i for i, c in known.items() if states[i].all_inactive and c.kind == card.kind]
+    part = card.part
+    if not dead or part is None or not part.required or (part.nvlink_gen or 0) < 3 or len(known) > 4:
+        return False
+    each = min(part.pair_links, default=0)
+    own = {p.nvlinks for p in nvl_pairs(pairs) if card.index in (p.a, p.b)}
+    return own <= {each} and each != part.links and len(states[card.index].down) == each * len(dead)
+
+
 def many(numbers: Iterable[int]) -> str:
     """`NVLink 3`, `NVLinks 3 and 5`, `NVLinks 0, 1 and 4`."""
     words = [str(n) for n in sorted(numbers)]

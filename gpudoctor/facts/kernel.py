@@ -12,7 +12,7 @@ from gpudoctor.facts.store import STAND_IN, short
 class KernelEvent(Entry):
     """One line that matters. kind: xid, sxid, nvswitch (Fabric Manager log), aer, aer-held-back, bandwidth-limited, fell-off,
     driver-load, version-mismatch, iommu-fault, rm-init-failed, refused (the module did not take a card), reset-required, gsp-timeout,
-    gsp-heartbeat, uvm-fatal, no-progress (what the driver says of a GPU without an Xid), bound and probe-failed
+    gsp-heartbeat, uvm-fatal, no-progress, nvlink-mask (what the driver says of a GPU without an Xid), bound and probe-failed
     (the nvidia driver takes a card, or does not)."""
 
     kind: str

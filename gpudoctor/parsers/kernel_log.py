@@ -16,7 +16,7 @@ from gpudoctor.facts.kernel import KernelEvent, KernelLog, MemoryKill, MemoryKil
 from gpudoctor.parsers.kernel_line import LOG_LINE, event
 from gpudoctor.parsers.kernel_told import TOLD
 from gpudoctor.pattern import lazy
-from gpudoctor.read.log_formats import NVIDIA_SAYS
+from gpudoctor.read.kernel_words import NVIDIA_SAYS
 from gpudoctor.read.section import Line, Section
 from gpudoctor.record import replace
 

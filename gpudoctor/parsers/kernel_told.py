@@ -27,6 +27,8 @@ _PROBE = lazy(rf"\bnvidia(?: ({_B}): probe with driver nvidia|: probe of ({_B}))
 _PROGRESS = lazy(r"nvidia-modeset: ERROR: GPU:(\d{1,3}): Error while waiting for GPU progress")
 # A port cut off what lies below it. `source:0x0000` is the port's own error; kernels from 6.17 on name the device.
 _CONTAINED = lazy(rf"\bpcieport ({_B}): DPC: containment event, status:0x\w+(?:,? (ERR_NONFATAL|ERR_FATAL) received from ({_B})(?=([^.\w]?)))?")
+# The driver could not learn which NVLinks of a peer see a far end: no link is set up with it. `Getting peer0's …` before 580.
+_MASK = lazy(r"NVRM: knvlink(?:UpdatePostRxDetectLinkMask_\w{1,24}: Failed to update Rx Detect Link mask|DiscoverPostRxDetLinks_\w{1,24}: Getting peer\d{1,3}(?:'s)? postRxDetLinkMask failed)")
 # A flood: the kernel (from 6.16 on) counts what it held back of one device, just before that device's next report.
 _HELD_BACK = lazy(r"\baer_ratelimit: (\d{1,12}) callbacks suppressed")
 
@@ -56,6 +58,11 @@ def _progress(section: Section, line: Line) -> KernelEvent | None:
     return event(section, line, "no-progress", found, None, gpu=int(found[1]))
 
 
+def _mask(section: Section, line: Line) -> KernelEvent | None:
+    found = _MASK.search(line.text)
+    return event(section, line, "nvlink-mask", found, None) if found and LOG_LINE.match(line.text[: found.start()]) else None
+
+
 def _held_back(section: Section, line: Line) -> KernelEvent | None:
     found = _HELD_BACK.search(line.text)
     return event(section, line, "aer-held-back", found, None, held_back=int(found[1])) if found else None
@@ -74,6 +81,7 @@ TOLD: tuple[tuple[str, Callable[[Section, Line], KernelEvent | None]], ...] = (
     *((word, _told) for word in ("GPU lost from the bus", "NV_ERR_", "eartbeat timed out", "GSP Timeout", "RPC response from GPU", "probably locked")),
     *((word, _told) for word in ("rpcSendMessage failed", "rpcRecvPoll timedout", "uvm encountered global")),
     ("waiting for GPU progress", _progress),
+    ("ostRxDet", _mask),
     ("failed with error -", _probe),
     ("DPC: containment", _contained),
     ("aer_ratelimit", _held_back),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpudoctor.read.formats import JSON_LINE, Format
+from gpudoctor.read.kernel_words import NVIDIA_SAYS
 
 # Types of an nccl-tests row.
 _NCCL_TYPE = r"(?:u?int(?:8|32|64)?|char|half|float|double|bfloat16|f8e[45]m[23]|fp8_e[45]m[23])"
@@ -16,12 +17,6 @@ RAS_LINE = (
     r"|Communicator ranks have different|Encountered \d+ communication timeout|No communicator data collected"
 )
 RAS_ROW = r"\d+ +\d+ +\d+ +[\d-]+ +\d+ +\d+ +[A-Z]{4,8} +[A-Z]{2,10}"
-
-# A message of NVIDIA's modules or of an adapter's driver behind the stamp of a kernel log: `[12.345678] `, `… kernel: `, `6,39,12345,-;`.
-NVIDIA_SAYS = (
-    r"(?:\[ *\d{1,9}\.\d{3,9}\] +|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d: ]{13}\] +|\bkernel: (?:\[ *\d{1,9}\.\d{3,9}\] +)?|^\d{1,3},\d{1,12},\d{1,18},[^;]{1,20};)"
-    r"(?:NVRM: |nvidia-(?:peermem|nvlink|nvswitch\d*|uvm|modeset)[: ]|nvidia: |nvidia [0-9a-f:.]{10,16}: |mlx5_core [0-9a-f:.]{10,16})"
-)
 
 # Commands that start a job, where one stands.
 _STARTS_A_JOB = r"(?:torchrun|mpirun|mpiexec|srun|deepspeed|accelerate launch|vllm serve|python3? (?:-m|[\w./-]{1,80}\.py))(?=\s|$)"

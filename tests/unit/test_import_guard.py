@@ -41,7 +41,7 @@ HOST_ALONE = {
         "fm_service", "kernel_line", "kernel_log", "kernel_told", "lspci", "lspci_block", "lspci_head", "machine_json", "nvml_json", "nvml_links", "pci_json", "probe_json",
         "rdma_json", "smi_failure", "smi_fields", "smi_gpus", "smi_nvlink", "smi_qx", "smi_topo", "system_json", "topo_matrix",
     ),
-    "read": ("compiled", "section", "source", "text"),
+    "read": ("compiled", "kernel_words", "section", "source", "text"),
     "report": ("blocks", "layout", "not_read", "text", "topology"),
 }  # fmt: skip
 # click lays out its help with textwrap.

@@ -358,3 +358,22 @@ def test_a_superchip_alone_is_not_told_to_seat_a_bridge():
     assert found.severity == "note" and "bridge" not in found.message and not found.remediation
     card = findings(NvLinkDown(), listing(("NVIDIA A40", ""), all_inactive=(0,)))["nvlink-down", "gpu:0"]
     assert card.severity == "note" and "bridge" in card.message
+
+
+def test_links_that_the_driver_could_not_set_up():
+    from gpudoctor.facts.kernel import KernelLog
+    from tests.support import parse
+
+    words = "[6619715.5] NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed to update Rx Detect Link mask!\n"
+    newer = "[6619715.6] NVRM: knvlinkDiscoverPostRxDetLinks_GB100_REV2: Getting peer17 postRxDetLinkMask failed!\n"
+    (log,) = parse("kernel-log", words + newer)
+    assert [e.kind for e in log] == ["nvlink-mask"] * 2
+    found = findings(NvLinkDown(), log)["nvlink-down", "host"]
+    assert (found.severity, found.confidence) == ("error", "likely") and "2 times" in found.message
+    # What is up now, or a card that has no NVLink, is no fault; nor is what stands before the last load.
+    up = NvLinks(tuple(NvLink(gpu=0, link=n, active=True, origin=HERE) for n in range(18)))
+    assert findings(NvLinkDown(), log, up) == {}
+    assert findings(NvLinkDown(), log, Gpus((Gpu(index=0, name="NVIDIA L40S", origin=HERE),))) == {}
+    load = "[6619720.0] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 10:11:16 UTC 2025\n"
+    assert findings(NvLinkDown(), *parse("kernel-log", words + load)) == {}
+    assert findings(NvLinkDown(), KernelLog(())) == {}
