@@ -21,7 +21,7 @@ from gpudoctor.checkers.nvlink_view import (
     same_everywhere,
 )
 from gpudoctor.facts.gpu import Gpus
-from gpudoctor.facts.kernel import KernelLog
+from gpudoctor.facts.kernel import UnsetLinks
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.system import Platform
 from gpudoctor.facts.topology import NvLinks, Pairs
@@ -51,7 +51,7 @@ class NvLinkDown(BaseChecker):
 
     name: ClassVar[str] = "nvlink-down"
     causes = (DOWN,)
-    any_of = (NvLinks, Pairs, KernelLog)
+    any_of = (NvLinks, Pairs, UnsetLinks)
     wants = (Gpus, Platform)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
@@ -84,13 +84,10 @@ class NvLinkDown(BaseChecker):
             if set(fault.gpus) & listed:
                 continue
             yield _from_matrix(fault, known, aside)
-        log = facts.get(KernelLog)
-        if not said and log is not None and log.of("nvlink-mask"):
+        if not said and facts.get(UnsetLinks) is not None:
             from gpudoctor.checkers.nvlink_log import unset_links  # few logs have it
 
             yield from unset_links(DOWN.slug, facts)
-        elif links is None and pairs is None:
-            yield CannotTell(DOWN.slug, "which NVLinks are up is not in the input (nvidia-smi nvlink -s)")
 
 
 def _switched(card: Card, pairs: Pairs | None) -> bool:

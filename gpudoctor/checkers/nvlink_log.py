@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpudoctor.checkers.nvlink_view import cards, nvl_pairs
 from gpudoctor.facts.gpu import Gpus
-from gpudoctor.facts.kernel import KernelLog
+from gpudoctor.facts.kernel import UnsetLinks
 from gpudoctor.facts.store import FactView
 from gpudoctor.facts.topology import NvLinks, Pairs
 from gpudoctor.model import ERROR, LIKELY, Finding, Step
@@ -14,8 +14,8 @@ from gpudoctor.model import ERROR, LIKELY, Finding, Step
 
 def unset_links(slug: str, facts: FactView) -> Iterator[Finding]:
     """The driver's words on links that it could not set up, where no listing or matrix shows how they are."""
-    log, links, pairs, gpus = facts.get(KernelLog), facts.get(NvLinks), facts.get(Pairs), facts.get(Gpus)
-    masks = [e for e in log.of("nvlink-mask") if not e.stale] if log is not None else []
+    told, links, pairs, gpus = facts.get(UnsetLinks), facts.get(NvLinks), facts.get(Pairs), facts.get(Gpus)
+    masks = [e for e in told.events if not e.stale] if told is not None else []
     up = links is not None and any(n.active for n in links) or bool(nvl_pairs(pairs))
     able = not gpus or not gpus.listed or any(c.part is None or c.part.nvlink for c in cards(gpus, links, pairs).values())
     if not masks or up or not able:
@@ -25,7 +25,7 @@ def unset_links(slug: str, facts: FactView) -> Iterator[Finding]:
         slug,
         ERROR,
         "host",
-        f"The driver could not learn which NVLinks of a GPU see a far end{times}: it sets none up with that peer. Which of the GPUs that is the log does not say.",
+        f"The driver could not learn which NVLinks of a GPU see a far end{times}, so none is set up with that peer. Which GPU that is the log does not say.",
         tuple(dict.fromkeys((masks[0].at("text"), masks[-1].at("text")))),
         LIKELY,
         "traffic with that GPU goes over PCIe, or jobs fail to start",

@@ -99,3 +99,13 @@ class MemoryKills(Fact):
 
 def _may_be(a: str | None, b: str | None) -> bool:
     return a is None or b is None or short(a) == short(b) or STAND_IN.match(a) is not None or STAND_IN.match(b) is not None
+
+
+class UnsetLinks(Fact):
+    """What the driver says of NVLinks that it could not set up; there only where it says so."""
+
+    on_request: ClassVar[bool] = True
+    label: ClassVar[str] = "NVLinks that were not set up"
+    hint: ClassVar[str | None] = "sudo dmesg -T"
+
+    events: tuple[KernelEvent, ...]

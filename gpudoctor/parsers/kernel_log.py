@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpudoctor import bdf
 from gpudoctor.facts.base import Fact, Loss
-from gpudoctor.facts.kernel import KernelEvent, KernelLog, MemoryKill, MemoryKills
+from gpudoctor.facts.kernel import KernelEvent, KernelLog, MemoryKill, MemoryKills, UnsetLinks
 from gpudoctor.parsers.kernel_line import LOG_LINE, event
 from gpudoctor.parsers.kernel_told import TOLD
 from gpudoctor.pattern import lazy
@@ -125,7 +125,11 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
     if events:
         from gpudoctor.parsers.kernel_events import as_one_log
 
-        yield as_one_log(events)
+        log = as_one_log(events)
+        yield log
+        masks = log.of("nvlink-mask")
+        if masks:
+            yield UnsetLinks(masks)
     elif section.live or any(_SAYS.search(line.text) for line in section):
         yield KernelLog(())  # what the modules say when all is well makes it a kernel log too
 

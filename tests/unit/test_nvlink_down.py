@@ -366,9 +366,9 @@ def test_links_that_the_driver_could_not_set_up():
 
     words = "[6619715.5] NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed to update Rx Detect Link mask!\n"
     newer = "[6619715.6] NVRM: knvlinkDiscoverPostRxDetLinks_GB100_REV2: Getting peer17 postRxDetLinkMask failed!\n"
-    (log,) = parse("kernel-log", words + newer)
-    assert [e.kind for e in log] == ["nvlink-mask"] * 2
-    found = findings(NvLinkDown(), log)["nvlink-down", "host"]
+    _, log = parse("kernel-log", words + newer)
+    assert [e.kind for e in log.events] == ["nvlink-mask"] * 2
+    (found,) = check(NvLinkDown(), log)
     assert (found.severity, found.confidence) == ("error", "likely") and "2 times" in found.message
     # What is up now, or a card that has no NVLink, is no fault; nor is what stands before the last load.
     up = NvLinks(tuple(NvLink(gpu=0, link=n, active=True, origin=HERE) for n in range(18)))
@@ -376,4 +376,4 @@ def test_links_that_the_driver_could_not_set_up():
     assert findings(NvLinkDown(), log, Gpus((Gpu(index=0, name="NVIDIA L40S", origin=HERE),))) == {}
     load = "[6619720.0] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 10:11:16 UTC 2025\n"
     assert findings(NvLinkDown(), *parse("kernel-log", words + load)) == {}
-    assert findings(NvLinkDown(), KernelLog(())) == {}
+    assert [type(f) for f in parse("kernel-log", load)] == [KernelLog]
