@@ -120,6 +120,28 @@ def _foreign(store: FactStore) -> Missing | None:
     return None
 
 
+# What NCCL's service thread says of another process that merely ended.
+_OF_AN_END = ("[Service thread]", "Accept failed", "Could not receive type")
+
+
+def _followed(store: FactStore) -> Missing | None:
+    """A complaint that follows from another, which is not there."""
+    messages = [m for comm in store.get(Nccl) or () for m in comm.messages if m.level == "WARN"]
+    echo = next((m for m in messages if m.family == "follow-up" and not any(words in m.text for words in _OF_AN_END)), None)
+    if echo is None:
+        return None
+    from gpudoctor.nccl_messages import DOES_WITHOUT  # only where there is such a message
+
+    if any(m.slug is not None and m.tier < DOES_WITHOUT for m in messages):
+        return None
+    return Missing(
+        "why NCCL failed",
+        f"`{echo.text[:160]}` ({echo.source}, line {echo.line}) follows from a failure that is not in the input: NCCL's first complaint, on this rank or on "
+        "the one it names, tells it (NCCL_DEBUG=WARN on every rank)",
+        needed=True,
+    )
+
+
 def _refused(store: FactStore) -> Missing | None:
     """A communicator that failed to begin, for a reason that is not there."""
     comms = [c for c in store.get(Nccl) or () if c.failure is None]
@@ -207,7 +229,7 @@ def _ended(store: FactStore) -> Missing | None:
 
 
 Question = Callable[[FactStore], "Missing | None"]
-_ALWAYS: tuple[Question, ...] = (_killed, _no_start, _recorded, _foreign, _not_summed, _refused, _nameless)
+_ALWAYS: tuple[Question, ...] = (_killed, _no_start, _recorded, _foreign, _not_summed, _refused, _nameless, _followed)
 _IN_ORDER: tuple[Question, ...] = (_unbuilt, _crashed, _ended)  # where nothing was even warned of
 
 

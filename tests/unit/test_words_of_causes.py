@@ -228,3 +228,12 @@ def test_a_pinned_protocol_takes_no_adapter_away() -> None:
     assert {d.finding.slug for d in told.diagnoses} >= {"nccl-env", "gdr-off"}
     told = report(line("NCCL INFO NCCL_IB_HCA set to mlx5_9") + SOCKET.replace("{0}", "ib0"))
     assert "socket-fallback" in {d.finding.slug for d in told.diagnoses}
+
+
+def test_a_complaint_that_only_follows_is_no_pass() -> None:
+    for words in ("Proxy Call to rank 1 failed (Connect)", "communicator encountered a fatal error (detected in ncclIbTest)", "[Proxy Service 3] Failed to execute operation Setup from rank 3, retcode 1"):
+        told = report(line(f"proxy.cc:1519 NCCL WARN {words}"))
+        assert told.exit_code == 3 and any(words[:40] in m.reason for m in told.missing), words
+    # With its cause it is that one's; what is said of a process that ended is said at the end of jobs in order too.
+    assert found(report(line("include/alloc.h:178 NCCL WARN Cuda failure 'out of memory'") + line("proxy.cc:1519 NCCL WARN Proxy Call to rank 1 failed (Connect)")), "cuda-error")
+    assert report(line("proxy.cc:1458 NCCL WARN [Service thread] Could not receive type from localRank 1, res=3, closed=0")).exit_code == 0
