@@ -73,14 +73,20 @@ def world_of(nccl: Nccl | None, watchdog: Watchdog | None) -> int | None:
     return max(sizes, default=None)
 
 
+# What CUDA's error says of the GPU or the library itself; NCCL's last words that say more than torch's.
+OF_A_GPU = frozenset(("ecc-remap", "nvlink-errors", "version-mismatch"))
+_QUOTED = OF_A_GPU | {"peer-died", "network-error", "cuda-error"}
+
+
 def error_slug(work: RankWork) -> str | None:
     """What an error of the watchdog's is: by NCCL's own last words where torch quotes them, else by torch's.
 
     A work request that was flushed, a helper thread that failed: such words follow from something else, and torch's count.
     """
-    known = classify(work.last_error + "\n") if work.last_error else None
-    if known is not None and known[0].tier < ECHO and known[0].slug in ("peer-died", "network-error", "cuda-error"):
-        return known[0].slug
+    for words, slugs in ((work.last_error, _QUOTED), (work.error, OF_A_GPU)):
+        known = classify(words + "\n") if words else None
+        if known is not None and known[0].tier < ECHO and known[0].slug in slugs:
+            return known[0].slug
     text = f"{work.error} {work.last_error}".lower()
     if "remote process exited" in text or "ncclremoteerror" in text or "connection closed by remote peer" in text:
         return "peer-died"

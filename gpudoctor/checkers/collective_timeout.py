@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
+from gpudoctor.checkers.ecc_remap import ECC_REMAP
 from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
 from gpudoctor.checkers.nccl_causes import CUDA_ERROR, NETWORK_ERROR, PEER_DIED, RANK_MISMATCH
+from gpudoctor.checkers.nvlink_errors import ERRORS as NVLINK_ERRORS
+from gpudoctor.checkers.version_mismatch import VERSION_MISMATCH
 from gpudoctor.facts.hang import FlightRecorder, LogEnds, Watchdog
 from gpudoctor.facts.kernel import MemoryKills
 from gpudoctor.facts.launch import Launches, StartFailures
@@ -22,7 +25,7 @@ class CollectiveTimeout(BaseChecker):
     name: ClassVar[str] = "collective-timeout"
     any_of = (Watchdog, FlightRecorder, StartFailures)
     wants = (Nccl, LogEnds, Launches, MemoryKills)
-    causes = (COLLECTIVE_TIMEOUT, RANK_MISMATCH, PEER_DIED, NETWORK_ERROR, CUDA_ERROR)
+    causes = (COLLECTIVE_TIMEOUT, RANK_MISMATCH, PEER_DIED, NETWORK_ERROR, CUDA_ERROR, ECC_REMAP, NVLINK_ERRORS, VERSION_MISMATCH)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         log = facts.get(Nccl)

@@ -12,7 +12,7 @@ from gpudoctor.facts.hang import ABORT, KILL, SIGNALS, TERMINATE, Death, LogEnds
 from gpudoctor.facts.kernel import MemoryKills
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import short
-from gpudoctor.hang import error_slug, listing, world_of
+from gpudoctor.hang import OF_A_GPU, error_slug, listing, world_of
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, CannotTell, Finding, Step
 from gpudoctor.nccl_messages import classify
 
@@ -221,6 +221,9 @@ def _failed(work: RankWork, slug: str, ranks: int) -> Finding:
         Step(f"Xids and the state of the GPU on the host of {who}", "gpudoctor check"),
         Step("CUDA reports an error late; to see the call that failed", "CUDA_LAUNCH_BLOCKING=1 NCCL_DEBUG=INFO", "reversible"),
     )
+    of_gpu = classify(f"{work.last_error if known is not None and known[0].slug == slug else work.error}\n") if slug in OF_A_GPU else None
+    if of_gpu is not None:
+        steps = (Step(of_gpu[0].remedy), steps[0])
     if known is not None and known[0].slug == NETWORK_ERROR.slug:
         steps = (Step(known[0].remedy), Step("See the ports and their state on both hosts", "ibstat; ip -br addr"))
     return Finding(

@@ -121,7 +121,7 @@ def _foreign(store: FactStore) -> Missing | None:
 
 
 # What NCCL's service thread says of another process that merely ended.
-_OF_AN_END = ("[Service thread]", "Accept failed", "Could not receive type")
+_OF_AN_END = ("Connection closed by", "Accept failed", "Could not receive type")
 
 
 def _followed(store: FactStore) -> Missing | None:

@@ -237,3 +237,28 @@ def test_a_complaint_that_only_follows_is_no_pass() -> None:
     # With its cause it is that one's; what is said of a process that ended is said at the end of jobs in order too.
     assert found(report(line("include/alloc.h:178 NCCL WARN Cuda failure 'out of memory'") + line("proxy.cc:1519 NCCL WARN Proxy Call to rank 1 failed (Connect)")), "cuda-error")
     assert report(line("proxy.cc:1458 NCCL WARN [Service thread] Could not receive type from localRank 1, res=3, closed=0")).exit_code == 0
+    assert report(line("proxy.cc:1484 NCCL WARN [Service thread] Error encountered progressing operation=Connect, res=2, closing connection")).exit_code == 3
+
+
+@pytest.mark.parametrize("words", ["graph/rings.cc:38 NCCL WARN Error : ring 0 does not loop back to start (4 != 5)", "graph/topo.h:230 NCCL WARN Could not find NET with id 0"])
+def test_a_plan_that_does_not_fit_a_rank(words: str) -> None:
+    result = line("NCCL INFO init.cc:763 -> 3") + "RuntimeError: NCCL error in: /src/ProcessGroupNCCL.cpp:975, internal error, NCCL version 2.25.1\n"
+    told = report(line(words) + result)
+    assert found(told, "rank-mismatch") and not found(told, "peer-died")
+    assert not found(report(line("graph/search.cc:1 NCCL INFO Could not find a path for pattern 4, falling back to simple order") + result), "rank-mismatch")
+
+
+@pytest.mark.parametrize(
+    ("error", "slug"),
+    [
+        ("uncorrectable ECC error encountered", "ecc-remap"),
+        ("uncorrectable NVLink error detected during the execution", "nvlink-errors"),
+        ("an illegal memory access was encountered", "cuda-error"),
+        ("unspecified launch failure", "cuda-error"),
+    ],
+)
+def test_an_error_of_the_gpu_that_ended_the_watchdog(error: str, slug: str) -> None:
+    told = report(f"[rank3]:[E817 17:40:34.227531918 ProcessGroupNCCL.cpp:1515] [PG 0 (default_pg) Rank 3] Process group watchdog thread terminated with exception: CUDA error: {error}\n")
+    (finding,) = found(told, slug).values()
+    assert finding.subject == "rank:3" and (slug == "cuda-error") is any("CUDA_LAUNCH_BLOCKING" in (s.command or "") for s in finding.remediation)
+    assert [d.finding.slug for d in told.diagnoses if d.finding.severity == "error"] == [slug]
