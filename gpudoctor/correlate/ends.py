@@ -120,14 +120,24 @@ def _foreign(store: FactStore) -> Missing | None:
     return None
 
 
-# What NCCL's service thread says of another process that merely ended.
-_OF_AN_END = ("Connection closed by", "Accept failed", "Could not receive type")
+# Complaints that come of a failure before them and never of a process that merely ended.
+_OF_A_FAILURE = (
+    "Proxy Call to rank",
+    "[Service thread] Error encountered progressing",
+    "Failed to execute operation",
+    "communicator encountered a fatal error",
+    "Unable to connect",
+    "Socket recv failed while polling",
+    "ncclCommSetAsyncError: error comm",
+    "Attempt to use communicator before the previous operation",
+    "Mismatched response size for opId",
+)
 
 
 def _followed(store: FactStore) -> Missing | None:
     """A complaint that follows from another, which is not there."""
     messages = [m for comm in store.get(Nccl) or () for m in comm.messages if m.level == "WARN"]
-    echo = next((m for m in messages if m.family == "follow-up" and not any(words in m.text for words in _OF_AN_END)), None)
+    echo = next((m for m in messages if m.family == "follow-up" and any(words in m.text for words in _OF_A_FAILURE)), None)
     if echo is None:
         return None
     from gpudoctor.nccl_messages import DOES_WITHOUT  # only where there is such a message
