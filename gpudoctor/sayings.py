@@ -66,9 +66,17 @@ def _setting(text: str) -> Saying | None:
     name = found[1]
     if name in _PEER:
         return Saying(id="setting", meaning=f"{name} says whether and over which ways NCCL goes from GPU to GPU directly.", causes=("p2p-disabled-env", "p2p-not-used"))
-    if name not in shipped.rows("nccl-variables.txt"):
-        return None
-    return Saying(id="setting", meaning=f"{name} is a setting of NCCL's; gpudoctor check reads it from the environment, /etc/nccl.conf and NCCL's log.", causes=("nccl-env",))
+    from gpudoctor.nccl_variables import meant, unread, variables, written
+
+    known = variables().get(name)
+    if known is None:
+        near = meant(name)
+        return Saying(id="setting", meaning=f"No release of NCCL knows {name}, and NCCL passes such a name over without a word; {near} may be meant.", causes=("nccl-env",)) if near else None
+    gone = unread(name, (99,)) if known.until else None
+    since = f" It {gone}." if gone else f" NCCL {written(known.since)} and later read it." if known.since else ""
+    default = "" if gone or not known.default else " Without it NCCL decides." if known.default == "auto" else f" Without it NCCL takes {known.default} (in the newest release that was read)."
+    words = f"{name} is a setting of NCCL's; gpudoctor check reads it from the environment, /etc/nccl.conf and NCCL's log.{since}{default}"
+    return Saying(id="setting", meaning=words, causes=("nccl-env",))
 
 
 def number_of(text: str) -> tuple[str, int] | None:

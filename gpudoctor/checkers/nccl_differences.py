@@ -11,7 +11,7 @@ from gpudoctor.checkers.nccl_diagnostics import complained
 from gpudoctor.checkers.nccl_env import NCCL_ENV
 from gpudoctor.checkers.nccl_notices import remarked
 from gpudoctor.checkers.nccl_pcie import overrated
-from gpudoctor.checkers.nccl_rules import RULES, Around, on_one_host
+from gpudoctor.checkers.nccl_rules import RULES, Around, on_one_host, release_of
 from gpudoctor.checkers.nccl_settings import ALIKE, settings, some
 from gpudoctor.checkers.nccl_view import Ranks, gpu_of, host_of, named
 from gpudoctor.checkers.numa import NUMA_MISMATCH
@@ -147,7 +147,7 @@ def _by_rules(
     )
     pairs = home.get(Pairs)
     nvlink = any(p.path == "NVL" for p in pairs or ()) or any(p.fabric_state == 3 or p.nvlink_gbs for p in procs)
-    around = Around(pairs=pairs, nics=home.get(Nics), nvlink=nvlink, one_host=on_one_host(nccl))
+    around = Around(pairs=pairs, nics=home.get(Nics), nvlink=nvlink, one_host=on_one_host(nccl), release=release_of(nccl))
     # Where ranks differ, each value is a setting of its own to the rules.
     for setting in taken:
         for rule in RULES:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
-from gpudoctor.checkers.nccl_rules import RULES, Advice, Around, on_one_host
+from gpudoctor.checkers.nccl_rules import RULES, Advice, Around, on_one_host, release_of
 from gpudoctor.checkers.traffic import can_peer, pcie_peer
 from gpudoctor.facts.bandwidth import Bandwidth
 from gpudoctor.facts.gpu import Gpu, Gpus
 from gpudoctor.facts.launch import Launches
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.store import FactView
-from gpudoctor.facts.system import Cpu, JobProcess, Jobs, Setting, Settings
+from gpudoctor.facts.system import Cpu, JobProcess, Jobs, Setting, Settings, Software
 from gpudoctor.facts.topology import Nics, NvLinks, Pair, Pairs
 from gpudoctor.facts.trials import Trial, Trials
 from gpudoctor.model import CERTAIN, ERROR, NOTE, WARNING, CannotTell, Cause, Evidence, Finding, Gain, Step, Threshold
@@ -76,7 +76,7 @@ class NcclEnv(BaseChecker):
     name: ClassVar[str] = "nccl-env"
     any_of = (Settings, Jobs, Launches)
     causes = (P2P_DISABLED_ENV, NCCL_ENV)
-    wants = (Gpus, Pairs, NvLinks, Nics, Cpu, Trials, Bandwidth, Nccl)
+    wants = (Gpus, Pairs, NvLinks, Nics, Cpu, Trials, Bandwidth, Nccl, Software)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         """What the settings do by their meaning; and by measurement, where a bandwidth run was varied."""
@@ -99,7 +99,9 @@ class NcclEnv(BaseChecker):
 
     def _by_meaning(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         here = facts.get(Settings) or Settings(())
-        around = Around(pairs=facts.get(Pairs), nics=facts.get(Nics), nvlink=_nvlink_seen(facts), one_host=on_one_host(facts.get(Nccl)))
+        software, nccl = facts.get(Software), facts.get(Nccl)
+        installed = software.versions.get("nccl") if software is not None else None
+        around = Around(pairs=facts.get(Pairs), nics=facts.get(Nics), nvlink=_nvlink_seen(facts), one_host=on_one_host(nccl), release=release_of(nccl, installed))
         said: set[tuple[str, str]] = set()
         for whose, settings in (("", here), *((f" in the environment of {_who(p)}", _of_job(p, here)) for p in facts.get(Jobs) or ())):
             off = switch(settings)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from gpudoctor import shipped
 from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.system import Setting, Settings
 from gpudoctor.facts.topology import Nics, Pairs
 from gpudoctor.model import CERTAIN, LIKELY, NOTE, POSSIBLE, WARNING, Evidence
+from gpudoctor.nccl_defaults import numbers
 from gpudoctor.pattern import lazy
 from gpudoctor.record import KeyedRecord
 
@@ -50,6 +50,7 @@ class Around(KeyedRecord):
     nics: Nics | None
     nvlink: bool
     one_host: bool = False  # what NCCL says of the job: all its ranks run here
+    release: tuple[int, ...] = ()  # of NCCL, where one is known
 
     @property
     def rdma(self) -> bool:
@@ -59,6 +60,12 @@ class Around(KeyedRecord):
 def on_one_host(nccl: Nccl | None) -> bool:
     """As far as NCCL counts the nodes, there is one in every communicator."""
     return {c.nnodes for c in nccl or () if c.nnodes is not None} == {1}
+
+
+def release_of(nccl: Nccl | None, installed: str | None = None) -> tuple[int, ...]:
+    """The one release of NCCL that ran, else the installed one; () where several ran or none is known."""
+    ran = {c.version for c in nccl or () if c.version is not None}
+    return numbers(ran.pop()) if len(ran) == 1 else () if ran else numbers(installed)
 
 
 class Advice(KeyedRecord):
@@ -163,7 +170,7 @@ def interface(settings: Settings, around: Around) -> Iterator[Advice]:
 
 def gdr_off(settings: Settings, around: Around) -> Iterator[Advice]:
     """GPUDirect RDMA switched off."""
-    setting = settings.get("NCCL_NET_GDR_LEVEL") or settings.get("NCCL_IB_GDR_LEVEL")
+    setting = settings.get("NCCL_NET_GDR_LEVEL")
     if setting is None or setting.value.strip() not in ("LOC", "0"):
         return
     yield Advice(
@@ -273,22 +280,25 @@ def ineffective(settings: Settings, around: Around) -> Iterator[Advice]:
             severity=NOTE,
             words="is no NCCL variable: PyTorch takes it as init_process_group(timeout=…), InfiniBand's is NCCL_IB_TIMEOUT.",
         )
-    known: frozenset[str] | None = None
     for setting in settings:
         name = setting.name
         if not name.startswith("NCCL_") or name == "NCCL_TIMEOUT" or name in _OF_TORCH or name.startswith(_PLUGINS):
             continue
-        known = known or names()
-        if name not in known and " set by environment to " not in str(setting.at("value").value):  # what echoes it reads it
-            from difflib import get_close_matches
+        if " set by environment to " in str(setting.at("value").value):  # what echoes it reads it
+            continue
+        from gpudoctor.nccl_variables import meant, unread, variables
 
-            near = get_close_matches(name, known, n=1, cutoff=0.88)
+        passed_over = unread(name, around.release)
+        if passed_over is not None:
+            yield Advice(setting=setting, severity=NOTE, words=f"does nothing here: it {passed_over}.")
+        elif name not in variables():
             # Newer releases and plugins bring names of their own: said only where a known one is nearly the same.
+            near = meant(name)
             if near:
                 yield Advice(
                     setting=setting,
                     severity=NOTE,
-                    words=f"NCCL knows no such variable and ignores it; {near[0]} may be meant.",
+                    words=f"NCCL knows no such variable and ignores it; {near} may be meant.",
                     confidence=POSSIBLE,
                 )
 
@@ -297,8 +307,3 @@ _LEVEL_WORDS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "
 
 Rule = Callable[[Settings, Around], Iterator[Advice]]
 RULES: tuple[Rule, ...] = (shm_off, ib_off, hca_filter, interface, gdr_off, channels, pinned, lowered, ineffective)
-
-
-def names() -> frozenset[str]:
-    """Every variable that some release of NCCL reads."""
-    return frozenset(shipped.rows("nccl-variables.txt"))

@@ -1,11 +1,12 @@
 import pytest
 
 from gpudoctor.checkers.nccl_env import NcclEnv, level_of, strtol
-from gpudoctor.checkers.nccl_rules import names
 from gpudoctor.facts.gpu import Gpu, Gpus
+from gpudoctor.facts.nccl import Nccl, NcclComm
 from gpudoctor.facts.system import Cpu, CpuEntry, JobProcess, Jobs, Setting, Settings
 from gpudoctor.facts.topology import Nic, Nics, NvLink, NvLinks
 from gpudoctor.model import CannotTell, Evidence
+from gpudoctor.nccl_variables import variables
 from tests.builders import host
 from tests.support import HERE, check, findings
 
@@ -214,9 +215,51 @@ def test_nvls_off_is_never_advised_against():
     assert harm(env(("NCCL_NVLS_ENABLE", "0")))[0].remediation == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("NCCL_DISABLE_P2P", "NCCL_P2P_DISABLE"), ("NCCL_NVLS_DISABLE", "NCCL_NVLS_ENABLE=0"), ("NCCL_IB_ENABLE", "NCCL_IB_DISABLE"),
+        ("NCCL_PROTOCOL", "NCCL_PROTO"), ("NCCL_IB_RETRY_COUNT", "NCCL_IB_RETRY_CNT"), ("NCCL_MAX_CHANNELS", "NCCL_MAX_NCHANNELS"),
+        ("NCCL_GDR_LEVEL", "NCCL_NET_GDR_LEVEL"), ("NCCL_MNNVL_DISABLE", "NCCL_MNNVL_ENABLE=0"),
+    ],
+)  # fmt: skip
+def test_what_a_name_stands_for(name, near):
+    said = harm(env((name, "1")))
+    assert len(said) == 1 and f"{near} may be meant" in said[0].message and said[0].severity == "note"
+
+
+@pytest.mark.parametrize("name", ["NCCL_MY_OWN_THING", "NCCL_OFI_NET_IF", "NCCL_RUN_DIAGNOSTICS", "NCCL_IB_TIMEOUT"])
+def test_a_name_that_is_known_or_near_none_is_left_alone(name):
+    assert not harm(env((name, "1")))
+
+
+def nccl(version):
+    """A log of one rank of this release."""
+    return Nccl(comms=(NcclComm(source="log", version=version, origin=HERE),))
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "words"),
+    [
+        ("NCCL_TREE_THRESHOLD", None, "up to 2.4 only; later releases have NCCL_ALGO"),
+        ("NCCL_IB_GDR_LEVEL", None, "up to 2.3 only; later releases have NCCL_NET_GDR_LEVEL"),
+        ("NCCL_WORK_FIFO_DEPTH", "2.28.9", "up to 2.21 only; later releases have NCCL_WORK_FIFO_BYTES"),
+        ("NCCL_CUMEM_ENABLE", "2.14.3", "2.18 and later only"),
+    ],
+)
+def test_a_variable_that_this_release_does_not_read(name, version, words):
+    said = harm(env((name, "0")), *((nccl(version),) if version else ()))
+    assert len(said) == 1 and words in said[0].message and said[0].severity == "note"
+
+
+@pytest.mark.parametrize(("name", "version"), [("NCCL_WORK_FIFO_DEPTH", None), ("NCCL_WORK_FIFO_DEPTH", "2.21.5"), ("NCCL_CUMEM_ENABLE", "2.18.1"), ("NCCL_CUMEM_ENABLE", None)])
+def test_one_that_it_reads_or_that_may_be_read(name, version):
+    assert not harm(env((name, "0")), *((nccl(version),) if version else ()))
+
+
 def test_the_list_of_names_is_whole():
-    assert {"NCCL_P2P_DISABLE", "NCCL_DEBUG", "NCCL_NVLS_ENABLE", "NCCL_IB_TIMEOUT", "NCCL_MAX_NRINGS"} <= names()
-    assert "NCCL_TIMEOUT" not in names()
+    assert {"NCCL_P2P_DISABLE", "NCCL_DEBUG", "NCCL_NVLS_ENABLE", "NCCL_IB_TIMEOUT", "NCCL_MAX_NRINGS"} <= variables().keys()
+    assert "NCCL_TIMEOUT" not in variables()
 
 
 def test_nothing_set():
