@@ -20,10 +20,10 @@ _CUDA = re.compile(rb"cudaDriverVersion (\d+)\s")
 # as `[0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB}`, later releases as `mlx5_0+mlx5_1:1/IB`.
 _NICS = re.compile(rb"\[\d+\](?:([\w.+-]+:\d+)(?::\d*(?::\d+)?)?(/\w+)(?=[ ;])|=\{(\[\d+\] [^{}\n]{1,400})\})")
 _TOGETHER = re.compile(rb"\[\d+\] ([\w.+-]+)(:\d+/\w+)")
-_INTERFACES = re.compile(rb"\[\d+\]([\w.:@-]+:\[?[0-9a-fA-F.:%]+\]?<\d+>)")
-_ADDRESS = re.compile(rb"Using (?:interface )?(?:\[\d+\])?([\w.@-]+:[0-9a-fA-F.:%]+)(?:<\d+>)?\s")
+_INTERFACES = re.compile(rb"\[\d+\]([\w.:@-]+:\[?[0-9a-fA-F.:]+(?:%[\w.@-]{0,40})?\]?<\d+>)")  # `eth0:fe80::1%eth0<0>`
+_ADDRESS = re.compile(rb"Using (?:interface )?(?:\[\d+\])?([\w.@-]+:[0-9a-fA-F.:]+(?:%[\w.@-]{0,40})?)(?:<\d+>)?\s")
 _GDR = re.compile(rb"GPU Direct RDMA (?:\([A-Za-z-]{1,20}\) )?([Ee]nabled|[Dd]isabled) for HCA (\d+) '([^'\s]+)['\s]")
-_GDR_OLD = re.compile(rb"GPU Direct RDMA (Enabled|Disabled) for GPU \S+ / HCA (\d+) \(distance")
+_GDR_OLD = re.compile(rb"GPU Direct RDMA (Enabled|Disabled) for GPU \S+ / HCA ([0-9a-fA-F]+) \(distance")
 _AFFINITY = re.compile(rb"(?:Setting affinity for GPU (\d+) to|Affinity for GPU (\d+) is) ([^\n(]*)")
 _FORCED = re.compile(rb"\(GPU affinity = ([\d,-]+) ; CPU affinity = ([\d,-]+)\)")
 _FABRIC = re.compile(rb"MNNVL busId \S+ fabric UUID \S+ cliqueId \S+ state (\d+) ")
@@ -119,7 +119,7 @@ def gdr(proc: Proc, message: bytes, seen: Seen, where: Where) -> None:
     else:
         old = _GDR_OLD.search(message)
         if old is not None:
-            name = f"HCA {int(old[2])}"
+            name = f"HCA {old[2].decode()}"
             proc.gdr[name] = proc.gdr.get(name, False) or old[1] == b"Enabled"
 
 

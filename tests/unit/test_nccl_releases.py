@@ -228,3 +228,18 @@ def test_an_adapter_that_failed_during_a_run_is_a_warning() -> None:
     lost = prefix(1).replace("NCCL INFO ", "transport/net_ib/p2p_resiliency.cc:376 NCCL WARN NET/IB: Device 1 marked as failed. Initiating recovery? Yes (send comm=0x7f, outstandingRecovery=0)")
     report = reported([*whole, lost])
     assert [(f.slug, f.severity) for r in report.results for f in r.findings] == [("network-error", "warning")] and report.exit_code == 0
+
+
+def test_an_address_that_names_its_interface() -> None:
+    """IPv6 within one link; without its end it may be another."""
+    proc = next(iter(read(log("Bootstrap: Using eth1:fe80::ae1f:6bff%eth1<0>", "NET/Socket : Using [0]eth1:fe80::ae1f:6bff%eth1<0> [1]eth0:10.1.0.1<0>")).procs))
+    assert proc.address == "eth1:fe80::ae1f:6bff%eth1" and proc.interfaces == ("eth1:fe80::ae1f:6bff%eth1", "eth0:10.1.0.1")
+    cut = next(iter(read(log() + prefix(0) + "Bootstrap: Using eth1:fe80::ae1f:6bff%et").procs))
+    assert cut.address == "eth0:10.1.0.1"
+
+
+@pytest.mark.parametrize("line", ["GPU Direct RDMA Enabled for GPU 0 / HCA b (distance 4 <= 4), read 1", "GPU Direct RDMA Enabled for GPU 1a000 / HCA 11 (distance 4 <= 4), read 1"])
+def test_gpudirect_of_an_adapter_with_a_high_number(line: str) -> None:
+    """In hexadecimal since 2.21."""
+    gdr = next(iter(read(log(line)).procs)).gdr
+    assert list(gdr.values()) == [True]
