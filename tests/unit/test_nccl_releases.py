@@ -243,3 +243,21 @@ def test_gpudirect_of_an_adapter_with_a_high_number(line: str) -> None:
     """In hexadecimal since 2.21."""
     gdr = next(iter(read(log(line)).procs)).gdr
     assert list(gdr.values()) == [True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NET/OFI Failed to close OFI endpoint: -16", "NET/OFI Unable to de-register memory. RC: -22, Error: Invalid argument",
+        "NET/OFI Could not set FI_OPT_MAX_MSG_SIZE. RC: -92, ERROR: Protocol not available", "NET/OFI Failed to resolve GDRCopy v2 API (gdr_pin_buffer_v2): x",
+        "NET/OFI Unable to post receive of connect message for dev 0. Trying again until success.",
+    ],
+)  # fmt: skip
+def test_what_the_network_plug_in_goes_on_from_is_no_fault(text: str) -> None:
+    whole = [line for rank in (0, 1) for line in (*start(rank, 2), *connect(rank, 2), *finish(rank, 2))]
+    assert not slugs([*whole, prefix(1).replace("NCCL INFO ", f"nccl_ofi_cleanup:12 NCCL WARN {text}")])
+
+
+@pytest.mark.parametrize("text", ["NET/OFI Unexpected status (0) for message 246", "NET/OFI Error posting RDMA ctrl request. RC: -22, Error: Invalid argument", "NET/OFI Couldn't open CQ. RC: -12, ERROR: Cannot allocate memory"])
+def test_what_it_fails_from_is_one(text: str) -> None:
+    assert slugs([*start(0, 2), *start(1, 2), prefix(1).replace("NCCL INFO ", f"get_req_from_imm_data:1411 NCCL WARN {text}")]) == {"network-error"}
