@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gpudoctor.facts.nccl import Graph, Nccl, NcclComm, kind_of
 from gpudoctor.facts.store import FactStore
 from gpudoctor.nccl_diagnostics import FAULT, PASSED, REMARK, STRANGE, UNABLE, read
-from gpudoctor.nccl_messages import DOES_WITHOUT, ending, family
+from gpudoctor.nccl_messages import DOES_WITHOUT, ECHO, ending, family
 from gpudoctor.report.layout import Style, counted, hanging, spans
 from gpudoctor.report.nccl_choices import line as choices
 
@@ -46,8 +46,14 @@ def view(store: FactStore, style: Style) -> list[str]:
 
 
 def _goes_on(nccl: Nccl | None, under: bool, style: Style) -> list[str]:
-    """What NCCL complains of, goes on without, and no check judges."""
-    told = {m.family: m for m in reversed(nccl.messages if nccl is not None else ()) if m.tier == DOES_WITHOUT and (m.slug is None or m.level != "INFO" and m.family in ending())}
+    """What NCCL complains of, and no check judges: what it goes on without, and what only follows from something that is not here."""
+    said = nccl.messages if nccl is not None else ()
+    alone = not any(m.slug is not None and m.tier <= ECHO for m in said)  # nothing says what ended the run, if it ended
+    told = {
+        m.family: m
+        for m in reversed(said)
+        if m.tier == DOES_WITHOUT and (m.slug is None or m.level != "INFO" and m.family in ending()) or m.tier == ECHO and alone and m.level == "WARN"
+    }
     lines: list[str] = []
     for name, message in [*told.items()][::-1][:_ALIKE]:
         known = family(name)

@@ -11,6 +11,7 @@ from gpudoctor.model import Report
 from gpudoctor.nccl_messages import classify
 from gpudoctor.read.source import Document
 from tests.nccl_logs import connect, finish, prefix, start
+from tests.support import gpudoctor
 from tests.unit.test_nccl_log import one, read, via
 
 IB = "NET/IB : Using"
@@ -19,6 +20,11 @@ IB = "NET/IB : Using"
 def reported(lines: list[str]) -> Report:
     raw = "".join(line + "\n" for line in lines).encode()
     return judge(take(sources=[Document(name="job.log", chunks=lambda: iter([raw]))]), load(), {"kind": "recorded", "paths": ["job.log"]})
+
+
+def shown(lines: list[str]) -> str:
+    done = gpudoctor("check", "--from", "-", stdin="".join(line + "\n" for line in lines).encode())
+    return str(done.stdout.decode())
 
 
 def slugs(lines: list[str]) -> set[str]:
@@ -261,3 +267,12 @@ def test_what_the_network_plug_in_goes_on_from_is_no_fault(text: str) -> None:
 @pytest.mark.parametrize("text", ["NET/OFI Unexpected status (0) for message 246", "NET/OFI Error posting RDMA ctrl request. RC: -22, Error: Invalid argument", "NET/OFI Couldn't open CQ. RC: -12, ERROR: Cannot allocate memory"])
 def test_what_it_fails_from_is_one(text: str) -> None:
     assert slugs([*start(0, 2), *start(1, 2), prefix(1).replace("NCCL INFO ", f"get_req_from_imm_data:1411 NCCL WARN {text}")]) == {"network-error"}
+
+
+def test_an_echo_alone_is_shown_with_its_meaning() -> None:
+    """Nothing is judged of it, and it is not kept back; beside a cause it is."""
+    echo = prefix(1).replace("NCCL INFO ", "include/alloc.h:9 NCCL WARN Failed to malloc 4096 bytes")
+    cause = prefix(1).replace("NCCL INFO ", "misc/socket.cc:50 NCCL WARN socketProgress: Connection closed by remote peer node1<5>")
+    begun = [*start(0, 2), *start(1, 2), echo]
+    assert "had no memory left for NCCL" in " ".join(shown(begun).split())
+    assert "had no memory left for NCCL" not in " ".join(shown([*begun, cause]).split())
