@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
 from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
-from gpudoctor.checkers.nccl_causes import PEER_DIED
+from gpudoctor.checkers.nccl_causes import PEER_DIED, RANK_MISMATCH
 from gpudoctor.facts.hang import Ras, RasAnswer, RasComm, RasCounts, RasRank
 from gpudoctor.facts.store import FactView
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, CannotTell, Evidence, Finding, Step
@@ -21,7 +21,7 @@ class RasFindings(BaseChecker):
 
     name: ClassVar[str] = "ras"
     needs = (Ras,)
-    causes = (COLLECTIVE_TIMEOUT, PEER_DIED)
+    causes = (COLLECTIVE_TIMEOUT, PEER_DIED, RANK_MISMATCH)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         answers = facts[Ras].answers
@@ -112,6 +112,13 @@ def _failed(answer: RasAnswer) -> Iterator[Finding]:
 
 def _behind(answer: RasAnswer, answers: tuple[RasAnswer, ...]) -> Iterator[Finding]:
     for comm in answer.comms:
+        if comm.counts:
+            from gpudoctor.checkers.ras_order import order  # which only answers with unequal counts need
+
+            crossed = list(order(comm, _comm(comm)))
+            if crossed:
+                yield from crossed
+                continue
         by_operation: dict[str, list[RasCounts]] = {}
         for counts in comm.counts:
             by_operation.setdefault(counts.operation, []).append(counts)

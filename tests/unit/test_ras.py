@@ -313,3 +313,40 @@ def test_a_cut_answer_is_no_answer() -> None:
     with service(ras_of(iter([json.dumps(answer({0: 5, 1: 5}))[:200]]), True)) as where:
         status, said = report("check", "--ras", where, "--timeout", "10", "--from", str(FIXTURES / "hosts/rtx4090x2-healthy"))
     assert status == 3 and any("RAS service at" in m["fact"] and "cut" in m["reason"] for m in said["missing"])
+
+
+OTHER = BEHIND.replace(
+    "  Rank 7 has launched up to operation 60 -- GPU 3 managed by process 1650 on node 10.0.0.2",
+    "  Rank 7 has launched up to operation 63 -- GPU 3 managed by process 1650 on node 10.0.0.2\n"
+    "  Communicator ranks have different Broadcast operation counts\n  7 ranks have not launched any operations\n"
+    "  Rank 7 has launched up to operation 1 -- GPU 3 managed by process 1650 on node 10.0.0.2",
+)
+
+
+def counted(counts: dict[int, tuple[int, int]]) -> str:
+    """JSON of ranks with their numbers of AllReduce and Broadcast."""
+    made = answer({r: n for r, (n, _) in counts.items()})
+    for rank in made["communicators"][0]["ranks"]:
+        rank["collective_counts"]["Broadcast"] = counts[rank["rank"]][1]
+    return json.dumps(made, indent=1)
+
+
+@pytest.mark.parametrize("text", [OTHER, counted({**dict.fromkeys(range(7), (64, 0)), 7: (63, 1)})], ids=["text", "json"])
+def test_another_operation_in_place_of_one(text: str) -> None:
+    """Fewer of one and more of another: no order of one program has both."""
+    (finding,) = said(text).values()
+    assert (finding.slug, finding.subject, finding.severity) == ("rank-mismatch", "rank:7", ERROR)
+    assert "AllReduce 63 times where the others are at 64, Broadcast 1 times where the others are at 0" in finding.message
+
+
+def test_of_two_ranks_nobody_knows_which_is_right() -> None:
+    (finding,) = said(counted({0: (5, 0), 1: (4, 1)})).values()
+    assert (finding.slug, finding.subject) == ("rank-mismatch", "host")
+
+
+@pytest.mark.parametrize("late", [(63, 0), (60, 1), (64, 0)])
+def test_a_rank_that_is_only_behind_calls_nothing_else(late: tuple[int, int]) -> None:
+    found = said(counted({**dict.fromkeys(range(7), (64, 1)), 7: late}))
+    assert set(found) == {("collective-timeout", "rank:7")} and all(f.severity == WARNING for f in found.values())
+    # One that is ahead in both.
+    assert not any(slug == "rank-mismatch" for slug, _ in said(counted({**dict.fromkeys(range(7), (60, 1)), 7: (64, 2)})))
