@@ -238,9 +238,19 @@ def _ended(store: FactStore) -> Missing | None:
     )
 
 
+def _complains(store: FactStore) -> Missing | None:
+    """What PyTorch's process group says, where no communicator is seen to have come about."""
+    watchdog = store.get(Watchdog)
+    if watchdog is None or any(_came_about(comm) for comm in store.get(Nccl) or ()):
+        return None
+    from gpudoctor.correlate.torch_lines import complaint
+
+    return complaint(watchdog)
+
+
 Question = Callable[[FactStore], "Missing | None"]
 _ALWAYS: tuple[Question, ...] = (_killed, _no_start, _recorded, _foreign, _not_summed, _refused, _nameless, _followed)
-_IN_ORDER: tuple[Question, ...] = (_unbuilt, _crashed, _ended)  # where nothing was even warned of
+_IN_ORDER: tuple[Question, ...] = (_unbuilt, _crashed, _ended, _complains)  # where nothing was even warned of
 
 
 def _made(rank: NcclRank) -> bool:

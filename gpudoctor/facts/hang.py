@@ -59,7 +59,8 @@ class Accused(Entry):
     kind: "behind", "unfinished", "never", "barrier", "absent" did not come; "odd" call something else, "calls" is one rank's
     call where two were compared; "waits" and "left" are ranks that wait, for all or for rank 0 that is gone; "id" and "id lost"
     wait for rank `of`, with which NCCL's start begins, or lost the store meanwhile. "stalled" did not submit what Horovod's other
-    ranks did; "rendezvous" waits where XLA's threads meet, "ended" ended there.
+    ranks did; "rendezvous" waits where XLA's threads meet, "ended" ended there. "store" lost the store, "unread" complains of what
+    is not known here: both only where nothing else is told.
     """
 
     kind: str

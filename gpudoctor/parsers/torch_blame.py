@@ -24,6 +24,9 @@ _NEVER = re.compile(r"ranks? \[(\d[\d, ]{0,20000})\] are the lagging ranks")
 # Every rank of a group asks the store for the id that the group's first one makes in its first NCCL call.
 _UNIQUE_ID = re.compile(r"\[(\d{1,7})\] is setting up NCCL communicator and ret\w{1,8} ncclUniqueId from \[(\d{1,7})\].{0,120}? got error: (\S.{0,60})")
 _WAITED = re.compile(r"[Tt]ime ?out|[Tt]imed out|wait timeout")
+_LOST_STORE = re.compile(r'Failed to check the "should dump" flag on TCPStore|TCPStore.{0,80}(?:sendBytes|recvValue|recvBytes|sendValue) failed on|TCPStore server has shut down')
+_COMPLAINS = re.compile(r"\[[EF][ \d][^\]]{0,60}ProcessGroup\w{1,20}\.cpp:\d+\] ")
+_OF_RANK = re.compile(r"\[rank ?(\d{1,7})[\]\[]|\bRank (\d{1,7})\]")
 _NAMING = (
     (_BEHIND, "behind"), (_UNFINISHED, "unfinished"), (_NEVER, "never"), (_BARRIER, "barrier"), (_BARRIER_WAIT, "waits"), (_BARRIER_LEFT, "left"),
 )  # fmt: skip
@@ -37,6 +40,7 @@ _BY_PID = (
     re.compile(r"\[(?P<host>[\w.-]{1,120}):(?P<pid>\d{1,9})\] Signal: [A-Z][\w ]{1,40} \((?P<signal>\d{1,2})\)"),
     re.compile(r"\] exits with return code = -(?P<signal>\d{1,2})(?!\d)"),
 )
+_LIGHTNING = re.compile(r"\[rank: (?P<rank>\d{1,7})\] Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,3})\. Forcefully terminating")
 _LOCAL = re.compile(r"sigkill_handler\] \[[^\n]{0,60000}?'--local_rank=(\d{1,5})'")
 # Open MPI's mpirun, PRRTE's prterun; the sentence is broken where 76 columns end.
 _MPI = re.compile(
@@ -88,9 +92,20 @@ def accused_by(section: Section, line: Line) -> Iterator[Accused]:
         yield Accused(kind="waits", ranks=_ranks(store[1]), world=int(store[2]), joined=int(store[3]), origin=origin)
 
 
+def unread(section: Section) -> list[Accused]:
+    """Where nothing else is understood, the first line by which a process group complains, or lost the store that rank 0 serves."""
+    for line in section.lines:
+        found = _LOST_STORE.search(line.text) or _COMPLAINS.search(line.text)
+        if found is not None:
+            rank = _OF_RANK.search(line.text)
+            kind = "store" if found.re is _LOST_STORE else "unread"
+            return [Accused(kind=kind, ranks=_ranks(rank[1] or rank[2]) if rank is not None else (), origin={"*": section.at(line)})]
+    return []
+
+
 def death_by(section: Section, lines: tuple[Line, ...], place: int) -> Death | None:
     """torchrun's table: host, rank and exitcode on three lines, under "Root Cause" for the first one seen. Or one sentence."""
-    mpirun = _by_mpirun(section, lines, place)
+    mpirun = _by_mpirun(section, lines, place) or _by_lightning(section, lines[place])
     if mpirun is not None:
         return mpirun
     found = _DEATH_CODE.search(lines[place].text)
@@ -126,6 +141,14 @@ def _by_pid(section: Section, line: Line) -> Death | None:
     return Death(
         rank=None, exitcode=-int(found["signal"]), host=told.get("host"), pid=pid, local=int(local[1]) if local else None, origin={"*": section.at(line)}
     )  # fmt: skip
+
+
+def _by_lightning(section: Section, line: Line) -> Death | None:
+    """Lightning's launcher: of the first process that it sees end; it then ends the others itself."""
+    found = _LIGHTNING.search(line.text) if "Child process with PID" in line.text else None
+    if found is None or int(found["code"]) == 0 or int(found["rank"]) >= MAX_RANK:
+        return None
+    return Death(rank=int(found["rank"]), exitcode=int(found["code"]), pid=int(found["pid"]), first=True, origin={"*": section.at(line)})
 
 
 def each_once(deaths: Iterable[Death]) -> tuple[Death, ...]:

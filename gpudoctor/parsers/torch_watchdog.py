@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from gpudoctor.facts.base import Fact, Loss
 from gpudoctor.facts.hang import Accused, Death, Frame, RankWork, Watchdog, joined_works
 from gpudoctor.model import Evidence
-from gpudoctor.parsers.torch_blame import MAX_RANK, accused_by, death_by, each_once
+from gpudoctor.parsers.torch_blame import MAX_RANK, accused_by, death_by, each_once, unread
 from gpudoctor.parsers.torch_reports import reports_by
 from gpudoctor.parsers.torch_stalls import stalls_by
 from gpudoctor.read.section import Line, Section, Unparsable
@@ -45,7 +45,7 @@ _ASYNC = re.compile(
     r"|(?:Process group|NCCL) watchdog thread terminated with exception:|what\(\):\s{0,3}(?=NCCL error))\s?(?P<error>(?:NCCL|CUDA) error[^\n]{0,600})"
 )
 _STUCK = re.compile(r"(?:ProcessGroupNCCL's|NCCL's|NCCL) watchdog got stuck for (?P<seconds>\d{1,9}) seconds")
-_NO_BEAT = re.compile(r"Heartbeat monitor timed out! Process will be terminated")
+_NO_BEAT = re.compile(r"Heartbeat monitor timed out! Process will be terminated|(?:Terminating the process after attempting to dump )?debug info, due to ProcessGroupNCCL watchdog hang")
 _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("operation timeout", _TIMEOUT),
     ("Original reason for", _TIMEOUT),
@@ -57,12 +57,13 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("what():", _ASYNC),
     ("watchdog got stuck", _STUCK),
     ("Heartbeat monitor", _NO_BEAT),
+    ("watchdog hang", _NO_BEAT),
 )
 _TELLING = re.compile(r"WorkNCCL|Watchdog|watchdog|NCCL work|enqueued|async exception|blocking wait|operation timeout|Heartbeat monitor|what\(\): +NCCL")
 _BEFORE = re.compile(r"\[rank ?(\d{1,7})\]:?\s{0,2}(?:\[[^\[\]]{0,120}\]\s{0,2})?[^\[\]]{0,160}\Z")
 _STRICTLY_BEFORE = re.compile(r"\[rank ?(\d{1,7})\]:?\s{0,2}(?:\[[^\[\]]{0,120}\]\s{0,2})?\Z")
 _OWN_FILE = re.compile(r"ProcessGroupNCCL\.cpp:\d+\]|ProcessGroupNCCL's|WorkNCCL\(")
-_ENDED = re.compile(r"[Cc]aught collective operation timeout|Some NCCL operations have failed or timed out|Stack trace of the failed collective: *$")
+_ENDED = re.compile(r"[Cc]aught collective operation timeout|debug info, due to collective timeout or exception|Some NCCL operations have failed or timed out|Stack trace of the failed collective: *$")
 _NAMED = re.compile(r"\[rank ?(\d{1,7})[\]\[]")
 _GUID = re.compile(r"GUID (\w{1,60})")
 _ID = re.compile(r"PG (?:ID )?(\d{1,9})\b")
@@ -111,6 +112,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         if death is not None:
             deaths.append(death)
     works = _placed(works) or _only_ended(section, lines)
+    accused += [] if works or accused or deaths else unread(section)
     if not (ours or works or accused or deaths):
         raise Unparsable(f"{section.source}: PyTorch's process group is named, but no whole line of its watchdog is there")
     yield Watchdog(joined_works(works), tuple(dict.fromkeys(accused)), each_once(deaths))

@@ -75,13 +75,13 @@ LOGS: tuple[Format, ...] = (
             "watchdog thread terminated", "watchdog got stuck", "monitoredBarrier", "store_based_barrier_key", "store based barrier",
             "didn't join collective", "didn't finish collective", "lagging ranks", "exitcode ", "clients joined",
             "noticed that process rank", "(exitcode: -", "received by PID", "] Signal: ", "Heartbeat monitor timed out",
-            "[missing ranks: ", "by subset of ranks and are waiting", "to join the rendezvous", "exits with return code = -", "ing ncclUniqueId from", "mismatch between collectives", "ranks joining collective", "ollective sequence number: ", " at entry ",
+            "[missing ranks: ", "by subset of ranks and are waiting", "to join the rendezvous", "exits with return code = -", "Child process with PID", "ing ncclUniqueId from", "mismatch between collectives", "ranks joining collective", "ollective sequence number: ", " at entry ",
         ),
         r"WorkNCCL\(|Watchdog caught|ProcessGroupNCCL(?!\.cpp:\d+(?:, | \(most recent call)|::)|NCCL work: |watchdog at work|last enqueued work|watchdog thread terminated"
         r"|watchdog got stuck|Heartbeat monitor timed out|(?:failed to pass|timed out in|successfully reached) monitoredBarrier|store_based_barrier_key|store based barrier|didn't (?:join|finish) collective"
         r"|is setting up NCCL communicator and ret\w+ ncclUniqueId|Detected mismatch between collectives on ranks|Not all ranks joining collective|(?:Input/output mismatch in the c|^\s*C)ollective sequence number: \d|^\s*Collective \d{1,18} at entry \d{1,18} errors"
         r"|\[missing ranks: ?\d|by subset of ranks and are waiting for remainder of ranks|Expected \d+ threads to join the rendezvous"
-        r"|sigkill_handler\] \[.*\] exits with return code = -\d"
+        r"|sigkill_handler\] \[.*\] exits with return code = -\d|\[rank: \d+\] Child process with PID \d+ terminated with code -?\d"
         r"|lagging ranks|clients joined|^\s*exitcode\s{1,8}:\s"
         r"|noticed that process rank \d+ with PID"
         r"|failed \(exitcode: -\d{1,2}\) local_rank: \d|traceback\s{1,8}: Signal \d{1,2} \(SIG|\[[\w.-]{1,120}:\d{1,9}\] Signal: [A-Z][\w ]{1,40} \(\d",

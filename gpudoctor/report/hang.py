@@ -49,7 +49,7 @@ def nccl_entries(store: FactStore) -> list[dict[str, Any]]:
         out.append(_entry(version, None, [w.at("*").value for w in works if w.told_by is not None], "collective-timeout"))
     elif not found and any(w.rank is None and w.group_rank is None and (w.timed_out or w.signalled) for w in works):
         out.append(_entry(version, None, [w.at("*").value for w in works if w.timed_out or w.signalled], "collective-timeout"))
-    compared = [a for a in watchdog.accused if a.kind not in ("waits", "left", "id lost", "stalled", "rendezvous")] if watchdog is not None and not found else []
+    compared = [a for a in watchdog.accused if a.kind not in ("waits", "left", "id lost", "stalled", "rendezvous", "store", "unread")] if watchdog is not None and not found else []
     if compared:
         differ = all(a.kind in ("calls", "odd") for a in compared)
         out.append(_entry(version, None, [a.at("*").value for a in compared], "rank-mismatch" if differ else "collective-timeout"))

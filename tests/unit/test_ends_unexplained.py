@@ -244,3 +244,42 @@ def test_where_nccls_own_words_are_there_they_name_it() -> None:
     told = report(USAGE + "[rank1]: Last error:\n[rank1]: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 60\n")
     assert told.exit_code == 1 and told.diagnoses[0].finding.slug == "duplicate-gpu"
     assert not any(m.fact == "why NCCL failed" for m in told.missing)
+
+
+GROUP = "[PG ID 0 PG GUID 0(default_pg) Rank 3]"
+GLOG = "[rank3]:[{level}1129 18:35:17.747801234 {file}:1557] "
+ECHOES = [
+    GLOG.format(level="W", file="TCPStore.cpp") + "[c10d] sendBytes failed on SocketImpl(fd=76, addr=[node3]:41652, remote=[node0]:29500): Broken pipe\n"
+    + GLOG.format(level="W", file="ProcessGroupNCCL.cpp") + GROUP + ' Failed to check the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early), with error: Broken pipe\n',
+    GLOG.format(level="E", file="ProcessGroupNCCL.cpp") + GROUP + " Something new went wrong here.\n",
+]  # fmt: skip
+QUIET = GLOG.format(level="I", file="ProcessGroupNCCL.cpp") + GROUP + " ProcessGroupNCCL initialization options: size: 4, global rank: 3\n"
+
+
+@pytest.mark.parametrize(("text", "words"), [(ECHOES[0], "mostly the process of rank 0, ended first"), (ECHOES[1], "complains of something that is not known here")])
+def test_an_echo_alone_is_no_pass_and_blames_nobody(text: str, words: str) -> None:
+    told = report(QUIET + text)
+    (missing,) = [m for m in told.missing if m.fact == "why PyTorch's process group complains"]
+    assert told.exit_code == 3 and not told.diagnoses and words in missing.reason and ", line 2)" in missing.reason
+
+
+@pytest.mark.parametrize("text", [QUIET, log({"node07": P2P}) + ECHOES[0]], ids=["nothing said", "as a job in order ends"])
+def test_a_process_group_that_does_not_complain(text: str) -> None:
+    told = report(text)
+    assert told.exit_code == 0 and not any(m.fact == "why PyTorch's process group complains" for m in told.missing)
+
+
+def test_a_watchdog_that_hangs_is_said_by_its_last_word_too() -> None:
+    line = GLOG.format(level="F", file="ProcessGroupNCCL.cpp") + f"{GROUP} {GROUP} Terminating the process after attempting to dump debug info, due to {{}}.\n"
+    (told,) = report(line.format("ProcessGroupNCCL watchdog hang")).diagnoses
+    assert (told.finding.slug, told.finding.subject) == ("collective-timeout", "rank:3") and "made no progress" in told.finding.message
+    (told,) = report(line.format("collective timeout or exception")).diagnoses
+    assert (told.finding.slug, told.finding.subject) == ("collective-timeout", "host") and "Rank 3 waited" in told.finding.message
+
+
+@pytest.mark.parametrize(("code", "status"), [(-9, 1), (1, 3), (0, 3)])
+def test_what_lightning_saw_end(code: int, status: int) -> None:
+    told = report(f"[rank: 1] Child process with PID 3593 terminated with code {code}. Forcefully terminating all other processes to avoid zombies\n")
+    assert told.exit_code == status
+    assert [(d.finding.slug, d.finding.subject) for d in told.diagnoses] == ([("peer-died", "rank:1")] if code == -9 else [])
+    assert any("rank 1 ended with exit status 1" in m.reason for m in told.missing) == (code == 1)
