@@ -14,18 +14,20 @@ from gpudoctor.read.text import clean
 
 Shape = Callable[[str], "str | None"]  # a line without its marks; None: it does not wear them
 
+# Where a `#` or a `-` before the line is more than a mark.
+_NEVER_DRESSED = frozenset(("nccl-conf", "ulimit", "df", "lsmod"))
 MIN_PIECES = 3  # fewer ends of lines stand in messages of programs too
 MAX_MARKS = 4  # of one line: `12: [INFO] + …`
 
 # At most one blank behind a mark belongs to it: what follows may be indented, and the indentation says something.
 _MARK = lazy(
     r"""[ \t]{0,8}(?:
-        \d{1,6}(?:\t|[:.)\-][ ]?|[ ]|(?=[|│┃]))                                                # cat -n, grep -n, editors, lists
+        \[?\d{4}[-/]\d\d[-/]\d\d[T_ ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:[ ]?(?:Z|UTC|[+-]\d\d:?\d\d))?\]?(?:[ ]-[ ]|[,:|]?[ ]?)
+      | \d{1,6}(?:\t|[:.)\-][ ]?|[ ]|(?=[|│┃]))                                                # cat -n, grep -n, editors, lists
       | (?:/[\w./@-]{2,160}|(?:[\w@-][\w.@-]{0,64}/){0,8}[\w@-][\w.@-]{0,64}\.(?:txt|log|out|err|md)):(?:\d{1,6}:)?   # grep -r, grep -n with names
       | [|│┃][ ]?
       | [+\-](?![+\-=])[ ]?                                                                    # diff
       | (?:\#{1,6}|/{2,3}|;{1,3}|%{1,2}|\*{1,2}|•)[ ]?                                         # comments, lists
-      | \[?\d{4}[-/]\d\d[-/]\d\d[T_ ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:[ ]?(?:Z|UTC|[+-]\d\d:?\d\d))?\]?(?:[ ]-[ ]|[,:|]?[ ]?)
       | \[?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?(?:[ ]-[ ]|[,:|]?[ ]?)
       | [A-Z][a-z]{2}[ ][ \d]\d[ ]\d\d:\d\d:\d\d[ ][\w.-]{1,64}[ ][\w./@-]{1,64}(?:\[\d{1,7}\])?:[ ]?   # syslog
       | [IWEF]\d{4}[ ]\d\d:\d\d:\d\d\.\d{1,9}[ ]{1,8}\d{1,8}[ ][\w./-]{1,64}:\d{1,6}\][ ]?         # glog
@@ -35,6 +37,13 @@ _MARK = lazy(
     )""",
     re.X,
 )
+# Marks that only launchers and collectors of logs put there: compose, kubectl, journald, a clock. None makes a comment of a line.
+_LAUNCHED = lazy(
+    r"(?:\[[\w.:/-]{1,64}\][ ]?|[A-Za-z][\w.-]{0,60}(?:[-_]\d{1,5}[ ]{0,16}|[ ]{2,16})[|│][ ]?"
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?[ ]?"
+    r"|[A-Z][a-z]{2}[ ][ \d]\d[ ]\d\d:\d\d:\d\d[ ][\w.-]{1,64}[ ][\w./@-]{1,64}(?:\[\d{1,7}\])?:[ ]?)+"
+)
+_CELL = lazy(r'[^"\n]{0,200},"((?:[^"\\]|\\.|"")*)"\s*$')  # the last of a row of CSV
 # The end of the command's line was lost: `nvidia-smi topo -m     GPU0 GPU1 …`.
 _WITH_COMMAND = lazy(r"[^|<>]{0,80}?\bnvidia-smi topo -\w[-\w ]{0,20}?(?=\s{1,40}GPU\d)")
 _QUOTED = lazy(r"""^\s*[ub]?(["'])(.*)\1\s*,?\s*$""")
@@ -89,6 +98,20 @@ def undress(text: str) -> Iterator[tuple[str, Shape]]:
         yield _unescaped(quoted[2]), _unquoted
     if "**" in text or "`" in text:
         yield _plain(text), _plain
+
+
+def may_wear(kind: str, text: str, off: str) -> bool:
+    """Can what was taken off this line be no part of an output of this kind? What a launcher puts before a line never is one."""
+    return kind not in _NEVER_DRESSED or text != off and text.endswith(off) and _LAUNCHED.fullmatch(text, 0, len(text) - len(off)) is not None
+
+
+def said_in(text: str) -> str:
+    """The message of a line that holds nothing else: of JSON's, of a row, of a list, of a page; else the line itself."""
+    found = (_MESSAGE.search(text) if "{" in text else None) or (_CELL.match(text) if '"' in text else None)
+    if found is not None:
+        return _unescaped(found[1]).rstrip()
+    quoted = _QUOTED.match(text)
+    return _unescaped(quoted[2]) if quoted is not None else _plain(without_markup(text))
 
 
 def message_in(text: str, begins: re.Pattern[str]) -> str | None:

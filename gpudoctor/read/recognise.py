@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from gpudoctor.pattern import lazy
 from gpudoctor.read.block import Block
-from gpudoctor.read.dress import Shape, message_in, pieces, undress, without_markup
+from gpudoctor.read.dress import Shape, may_wear, message_in, pieces, said_in, undress, without_markup
 from gpudoctor.read.log_formats import RAS_LINE, RAS_ROW
 from gpudoctor.read.nccl_line import before_nccl, is_nccl
 from gpudoctor.read.prompts import PROMPT_HINT, Prompts
 from gpudoctor.read.section import Line, Section
 from gpudoctor.read.sift import Sieve, Sifted
 from gpudoctor.read.table import Compiled, Starts, Telling, any_of, compiled
-from gpudoctor.read.text import Passing, label_of, lines_of, strip_prefixes
+from gpudoctor.read.text import HOSTLIKE, Passing, label_of, lines_of, strip_prefixes
 
 if TYPE_CHECKING:
     from gpudoctor.read.nccl_bulk import NcclBulk
@@ -38,12 +38,8 @@ _RAS = lazy(rf"(?:^|(?<=[\s:|\]›-]))(?:{RAS_LINE})|(?:^|(?<= {{2}})){RAS_ROW}"
 _MAX_BARE = 4096  # a text that speaks of GPUs in so many ways and wears nothing in any of them is a log
 _MARKUP = re.compile(r"[<&]|\[\d{0,2}m|\\$")
 _XML = frozenset(("smi-qx", "topo-xml"))  # their tags and entities mean something
-# Where a `#` or a `-` before the line is more than a mark.
-_NEVER_DRESSED = frozenset(("nccl-conf", "ulimit", "df", "lsmod"))
 # nccl-tests names its host before a failure by itself: `node07: Test NCCL failure common.cu:958 …`.
 _OWN_LABEL = re.compile(r"Test (?:(?:NCCL |CUDA )?failure |timeout )")
-# `pdsh` and `clush` label with the host's name; a word that is no host name (Link:, Bus:) never precedes a known start.
-_HOSTLIKE = re.compile(r"^[a-z][a-z0-9]*[a-z0-9.-]*\d[a-z0-9.-]*$", re.I)
 
 
 @lru_cache(maxsize=1)
@@ -142,8 +138,10 @@ class Recogniser(Passing):
             self._left -= 1
             self._after.lines.append(line)
         if self._quoting is not None and line.text.strip():
-            self._quoting.lines.append(line)
+            self._quoting.lines.append(line._replace(text=said_in(line.text)))
             self._quoting = None
+        elif "Last error:" in line.text:
+            line = line._replace(text=said_in(line.text))
         if self._by_nccl(line):
             words = before_nccl(line.text)
             if words is None or self._telling.search(words) is None:
@@ -169,7 +167,7 @@ class Recogniser(Passing):
         if labelled and not labelled[0].startswith(("nvidia-", "NVML", "NVRM")) and not _OWN_LABEL.match(labelled[1]):
             if labelled[0] in self._open or telling and labelled[1] and self._begins(labelled[1]):
                 label, text = labelled
-                if _HOSTLIKE.match(label):
+                if HOSTLIKE.match(label):
                     host = label
         current = self._open.get(label)
         dull = telling and self._shape is None and self._bare.get(text.translate(_DIGITS), False)
@@ -195,7 +193,7 @@ class Recogniser(Passing):
                 yield self._close(None, line)
                 current = None
         found = self._starting(text) if telling else None
-        if found is not None and self._shape is not None and found.format.kind in _NEVER_DRESSED:
+        if found is not None and self._shape is not None and not may_wear(found.format.kind, worn, text):
             found = None
         if found is None:
             if current is not None:
@@ -250,7 +248,7 @@ class Recogniser(Passing):
             found = self._begins(off)
             if found is not None and found.format.kind == "ras":
                 return off  # its lines are read one by one, each from where it begins
-            if found is not None and found.belongs is not None and found.format.kind not in _NEVER_DRESSED:
+            if found is not None and found.belongs is not None and may_wear(found.format.kind, text, off):
                 self._shape = shape
                 self._bare.clear()
                 return off

@@ -280,6 +280,9 @@ _PLAIN_FIRST = frozenset(" >[(0123456789")
 # (`Card: 01:00.0 VGA …` of a script is no host, nor is the name of an exception.)
 _LABEL = lazy(r"^ {0,3}(?P<label>\d{1,5}|(?!(?i:card|gpu|device|slot|bus|bdf|pci|address|port):)[A-Za-z][\w.-]{0,62}(?<!Error)(?<!Exception)):(?:[ \t]|$)")
 
+# `pdsh` and `clush` label with the host's name; a word that is no host name (Link:, Bus:) never precedes a known start.
+HOSTLIKE = lazy(r"^[a-z][a-z0-9]*[a-z0-9.-]*\d[a-z0-9.-]*$", re.I)
+
 
 def strip_prefixes(text: str) -> str:
     """Take off every plain prefix, repeatedly (`> [rank0]: …`)."""

@@ -10,8 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from gpudoctor.facts.gpu import Gpus
+from gpudoctor.facts.nccl import Nccl
 from gpudoctor.facts.topology import NvLinks, Pairs
-from gpudoctor.parsers import smi_nvlink, smi_q, smi_table, smi_topo
+from gpudoctor.parsers import nccl_text, smi_nvlink, smi_q, smi_table, smi_topo
 from gpudoctor.parsers.topo_matrix import matrices
 from gpudoctor.read.section import Section
 from tests.support import recognise
@@ -206,3 +207,45 @@ def test_names_of_files_as_grep_prints_them(name: str) -> None:
 @pytest.mark.parametrize("name", ["node07.example:", "a sentence.txt:"])
 def test_other_words_with_a_colon_are_no_name_of_a_file(name: str) -> None:
     assert recognise(f"{name}GPU0\t X \tNV12\t0-31\n{name}GPU1\tNV12\t X \t32-63\n") == []
+
+
+ENVIRONMENT = ("HOSTNAME=node07", "NCCL_P2P_DISABLE=1", "CUDA_VISIBLE_DEVICES=0,1", "HOME=/root")
+LAUNCHED = [
+    "trainer-1  | %s", "trainer    | %s", "[pod/w-0/main] %s", "[pod/w-0/main] 2026-03-01T12:00:00.1Z %s", "Mar 01 12:00:00 node07 python3[12]: %s",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", LAUNCHED)
+def test_an_environment_behind_what_a_launcher_puts_there(shape: str) -> None:
+    found = [s for s in recognise("".join(shape.replace("%s", line) + "\n" for line in ENVIRONMENT)) if s.kind == "nccl-conf"]
+    texts = [line.text for s in found for line in s.lines]
+    assert "NCCL_P2P_DISABLE=1" in texts and "CUDA_VISIBLE_DEVICES=0,1" in texts
+
+
+@pytest.mark.parametrize("shape", ["# %s", "- %s", "// %s", "; %s", "+ # %s", "12: # %s", "trainer-1  | # %s", "[pod/w-0/main] #%s", "Workaround | %s"])
+def test_a_setting_behind_a_mark_that_may_make_a_comment_of_it_is_none(shape: str) -> None:
+    found = [s for s in recognise("".join(shape.replace("%s", line) + "\n" for line in ENVIRONMENT)) if s.kind == "nccl-conf"]
+    assert not any(line.text.startswith("NCCL_P2P_DISABLE") for s in found for line in s.lines)
+
+
+QUOTING = ("[rank1]: ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.", "[rank1]: Last error:", "[rank1]: The flux of peer 7 is inverted", "[rank1]: step 12")
+WRAPPED: dict[str, Callable[[str], str]] = {
+    "Docker": lambda line: json.dumps({"log": line + "\n", "stream": "stderr"}),
+    "the key last": lambda line: json.dumps({"kubernetes": {"pod_name": "w-1"}, "log": line + "\n"}),
+    "journald": lambda line: json.dumps({"_PID": "4", "MESSAGE": line, "X": "y"}),
+    "a row": lambda line: f'1772366400,"{line}"',
+    "a list": lambda line: f"{line!r},",
+    "code": lambda line: f"`{line}`",
+    "emphasis": lambda line: f"**{line}**",
+    "a page": lambda line: f"<div><span>{line}</span></div>",
+    "plain": str,
+}
+
+
+@pytest.mark.parametrize("way", WRAPPED)
+def test_what_pytorch_quotes_of_nccl_is_the_line_below_however_each_is_wrapped(way: str) -> None:
+    (said,) = [s for s in recognise("".join(WRAPPED[way](line) + "\n" for line in QUOTING)) if s.kind == "nccl-text"]
+    (nccl,) = nccl_text.parse(said)
+    assert isinstance(nccl, Nccl)
+    assert [m.text for m in nccl.messages if m.family == "unknown"] == ["The flux of peer 7 is inverted"]
+    assert {m.rank for m in nccl.messages} == {1}
