@@ -46,9 +46,17 @@ KINDS = (
 )  # fmt: skip
 
 
+# What torchrun says once the nodes have met: an attempt before it was only an early one.
+_MET = re.compile(r"Rendezvous complete for workers|has joined round \d{1,9} of the rendezvous .{1,200} as rank \d{1,9} in a world of size \d|Rendezvous'ed worker group")
+_OF_RENDEZVOUS = ("no-store", "not-all", "closed")
+
+
 def parse(section: Section) -> Iterator[Fact | Loss]:
     found: dict[tuple[str, str | None], StartFailure] = {}
     for place, line in enumerate(section.lines):
+        if _MET.search(line.text) is not None:
+            found = {key: failure for key, failure in found.items() if failure.kind not in _OF_RENDEZVOUS}
+            continue
         for order, kind in enumerate(KINDS):
             match = kind.pattern.search(line.text)
             if match is None or line.cut and match.end() == len(line.text):

@@ -30,13 +30,15 @@ LOGS: tuple[Format, ...] = (
             "hydra_pmi_proxy: ", "hydra_bstrap_proxy: ", "the specified application", "the specified executable", "execve(): ", "not enough slots", "are already filled", "attempt to run as root",
             'direct launched using "srun"', "run: error: ", "sbatch: error: ", "salloc: error: ", "with a remote daemon", "start one or more daemons", "daemon has unexpectedly",
             "how to route a message", "has failed to listen on", "RendezvousConnectionError", "RendezvousTimeoutError", "RendezvousClosedError",
+            "Rendezvous complete for workers", " of the rendezvous ", "Rendezvous'ed worker",
         ),
         r"ssh: (?:connect to host \S+ port \d+: |Could not resolve hostname )|Host key verification failed\.|Permission denied \((?:publickey|password|keyboard|gssapi|hostbased)"
         r"|unable to connect from \"[^\"]+\" to \"|\b(?:orted|prted|prte|hydra_pmi_proxy|hydra_bstrap_proxy): (?:command not found|not found|No such file|error while loading)"
         r"|was unable to (?:launch|find) the specified (?:application|executable)|error: execve\(\): |There are not enough slots available|allocated for this job are already filled"
         r"|has detected an attempt to run as root|direct launched using \"srun\"|^\s*(?:srun|sbatch|salloc): error: (?:Unable to |Task launch for |Application launch failed|Batch job submission failed|Invalid |Job submit/allocate failed)"
         r"|(?:PRTE|ORTE) (?:has lost communication with a remote daemon|was unable to reliably start one or more daemons|does not know how to route a message)|An? (?:ORTE|PRTE) daemon has unexpectedly failed"
-        r"|(?:RuntimeError|DistNetworkError|ConnectionError): The server socket has failed to listen on any|Rendezvous(?:Connection|Timeout|Closed)Error(?:: |\s*$)",
+        r"|(?:RuntimeError|DistNetworkError|ConnectionError): The server socket has failed to listen on any|Rendezvous(?:Connection|Timeout|Closed)Error(?:: |\s*$)"
+        r"|Rendezvous complete for workers|has joined round \d{1,9} of the rendezvous |Rendezvous'ed worker group",
         around=(0, 2),
     ),
     # A table of nccl-tests: NCCL's own log runs through it.

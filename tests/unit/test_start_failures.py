@@ -137,3 +137,27 @@ def test_a_version_is_no_run(version: str) -> None:
     told = report(version + text)
     assert told.exit_code == 3 and words in why(told)
     assert report(version + FOUND[0][0]).exit_code == 1
+
+
+LOST = "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed. See inner exception for details.\n"
+MET = [
+    "I0301 12:00:09.123000 41 torch/distributed/elastic/agent/server/api.py:525] [default] Rendezvous complete for workers. Result:\n  restart_count=0\n  master_port=29500\n",
+    "I0301 12:00:09.123000 41 dynamic_rendezvous.py:1058] The node 'node07_41_0' has joined round 0 of the rendezvous 'job' as rank 0 in a world of size 2.\n",
+    "INFO:torch.distributed.elastic.agent.server.api:[default] Rendezvous'ed worker group\n",
+]
+
+
+@pytest.mark.parametrize("met", MET)
+def test_a_rendezvous_that_came_about_after_all_had_only_been_tried_early(met: str) -> None:
+    told = report(LOST + met + "step 1\n")
+    assert not told.diagnoses and not any(m.fact == "why the job did not start" for m in told.missing)
+
+
+@pytest.mark.parametrize("met", MET)
+def test_a_rendezvous_that_was_lost_later_is_lost(met: str) -> None:
+    (diagnosis,) = report(met + "step 1\n" + LOST).diagnoses
+    assert diagnosis.finding.slug == "network-error"
+
+
+def test_what_else_failed_is_not_mended_by_a_rendezvous() -> None:
+    assert report(COULD_NOT[0][0] + MET[0]).exit_code == 3
