@@ -60,9 +60,12 @@ def _dump(section: Section, said: Any, named: str) -> Iterator[Fact | Loss]:
             f"whose flight recorder {section.source} is",
             "the dump does not say its rank, and neither does the file's name (torch calls it PREFIX and the rank)",
         )
-    calls = _closed([c for c in (_call(section, place, e) for place, e in enumerate(entries[:MAX_CALLS])) if c is not None])
-    if len(calls) < len(entries):
-        yield Loss(f"{len(entries) - len(calls)} entries of {section.source}", "without a group or a sequence number")
+    telling = _telling(entries[:MAX_CALLS])
+    read = [_call(section, place, entries[place]) for place in telling]
+    calls = _closed([c for c in read if c is not None])
+    unread = len(read) - len(calls) + len(entries[MAX_CALLS:])
+    if unread:
+        yield Loss(f"{unread} entries of {section.source}", "without a group or a sequence number, or beyond the number that is read")
     name = _base(section.source)
     shown = f"rank {rank}, from the file's name: the dump itself does not say" if rank is not None else name
     yield FlightRecorder(
@@ -140,6 +143,22 @@ def _state(said: dict[str, Any]) -> str | None:
         return "completed"
     state = _text(said.get("state"))
     return state if state in _STATES else None
+
+
+def _telling(entries: list[Any]) -> list[int]:
+    """Places of the entries that are read: of calls that are done the last of each group, and all others. A dump holds thousands."""
+    done: dict[str | None, int] = {}
+    out = []
+    for place in range(len(entries) - 1, -1, -1):
+        said = entries[place]
+        # The end of a batch tells of those above it that they are done.
+        if isinstance(said, dict) and _state(said) == "completed" and not str(said.get("profiling_name")).endswith(":coalesced"):
+            group = _group_of(said)
+            done[group] = done.get(group, 0) + 1
+            if group is not None and done[group] > KEPT:
+                continue
+        out.append(place)
+    return out[::-1]
 
 
 def _closed(calls: list[Call]) -> list[Call]:

@@ -7,15 +7,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 from gpudoctor.checkers.collective_timeout import CollectiveTimeout
+from gpudoctor.cli.check import command
+from gpudoctor.facts.base import Loss
 from gpudoctor.facts.hang import FlightRecorder
 from gpudoctor.model import ERROR, NOTE, Finding
 from gpudoctor.parsers import flight_recorder
+from gpudoctor.read.section import Section
 from tests.made_jobs import Job, entry
-from tests.support import FIXTURES, check, findings, gpudoctor, report
+from tests.support import FIXTURES, check, findings
 from tests.unit.test_hang import dumps, told
 from tests.unit.test_homes import P2P, log
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(command, [*words], prog_name="gpudoctor check")
+
+
+def report(*words: str) -> tuple[int, dict[str, Any]]:
+    """As `tests.support.report`, in this process."""
+    done = run(*words, "--format", "json")
+    return done.exit_code, json.loads(done.stdout)
+
 
 RECORDED = FIXTURES / "outputs" / "flight-recorder"
 
@@ -33,13 +48,13 @@ def written(folder: Path, said: dict[int, Any]) -> list[Path]:
 
 def test_a_hang_over_gloo() -> None:
     """Recorded: torch leaves its calls `scheduled` for ever and writes counts as strings, the group without its name."""
-    status, said = report("check", *paths(*(RECORDED / f"gloo-hang-rank{r}.json" for r in range(3))))
+    status, said = report(*paths(*(RECORDED / f"gloo-hang-rank{r}.json" for r in range(3))))
     assert status == 1 and told(said) == [("collective-timeout", "rank:1")]
     assert "never called all_reduce #4 of default_pg, in which ranks 0,2 waited: the last that it called is #3" in said["diagnoses"][0]["summary"]
 
 
 def test_calls_over_gloo_that_are_done() -> None:
-    status, said = report("check", *paths(*(RECORDED / f"gloo-done-rank{r}.json" for r in range(3))))
+    status, said = report(*paths(*(RECORDED / f"gloo-done-rank{r}.json" for r in range(3))))
     assert status == 0 and said["verdict"] == "pass" and not said["diagnoses"]
 
 
@@ -72,17 +87,17 @@ def needed(said: dict[str, Any]) -> list[str]:
 
 def test_the_guilty_ranks_dump_alone_is_no_pass() -> None:
     """Recorded. It shows a rank that is done with all it called: so does one of a job that runs."""
-    status, said = report("check", *paths(RECORDED / "flight-recorder-rank1.pkl"))
+    status, said = report(*paths(RECORDED / "flight-recorder-rank1.pkl"))
     assert status == 3 and said["verdict"] == "unknown" and not said["diagnoses"]
     (told_,) = [m["reason"] for m in said["missing"] if m["fact"] == "what the other ranks called"]
     assert "rank 1 alone, of 2 ranks" in told_ and "all_reduce #1 of default_pg last (in w at /opt/bench/scen.py:8)" in told_ and "the dump of rank 0 would tell" in told_
-    text = gpudoctor("check", *paths(RECORDED / "flight-recorder-rank1.pkl")).stdout.decode()
+    text = run(*paths(RECORDED / "flight-recorder-rank1.pkl")).stdout
     asked = text[text.index("To settle what is open") :].splitlines()[1]
     assert asked == "  PyTorch's flight recorder dump of rank 0"
 
 
 def test_the_waiting_ranks_dump_alone_asks_for_the_other() -> None:
-    text = gpudoctor("check", *paths(RECORDED / "flight-recorder-rank0.pkl")).stdout.decode()
+    text = run(*paths(RECORDED / "flight-recorder-rank0.pkl")).stdout
     assert "of rank 1 the input has no dump: it did not come, or waits there too" in " ".join(text.split())
     assert text[text.index("To settle what is open") :].splitlines()[1] == "  PyTorch's flight recorder dump of rank 1"
 
@@ -98,24 +113,24 @@ def done(ranks: int, seq: int = 7) -> dict[int, dict[str, Any]]:
 
 
 def test_dumps_of_all_ranks_that_are_done_are_a_pass(tmp_path: Path) -> None:
-    status, _ = report("check", *paths(*written(tmp_path / "all", done(4))))
+    status, _ = report(*paths(*written(tmp_path / "all", done(4))))
     assert status == 0
     files = written(tmp_path / "some", {r: v for r, v in done(4).items() if r != 2})
-    status, said = report("check", *paths(*files))
+    status, said = report(*paths(*files))
     assert status == 3 and any("the dump of rank 2 would tell" in m["reason"] for m in said["missing"])
 
 
 def test_dumps_of_all_ranks_that_came_unequally_far(tmp_path: Path) -> None:
     said = done(4)
     said[2] = done(4, 6)[2]
-    status, told_ = report("check", *paths(*written(tmp_path, said)))
+    status, told_ = report(*paths(*written(tmp_path, said)))
     assert status == 3 and any("rank 2 6, ranks 0-1,3 7" in m["reason"] for m in told_["missing"])
 
 
 def test_a_dump_that_tells_no_rank_is_no_pass(tmp_path: Path) -> None:
     for name, value in (("waits", Job(ranks=4, nodes=1).dump(0)), ("done", done(4)[0])):
         (tmp_path / f"{name}.json").write_text(json.dumps(value))
-        status, said = report("check", *paths(tmp_path / f"{name}.json"))
+        status, said = report(*paths(tmp_path / f"{name}.json"))
         assert status == 3 and "whose flight recorder it is" in needed(said)
 
 
@@ -123,13 +138,13 @@ def test_dumps_without_a_list_of_ranks(tmp_path: Path) -> None:
     """torch before 2.3 writes the calls alone: how many ranks there are only NCCL's log tells."""
     calls = {r: value["entries"] for r, value in done(2).items()}
     files = written(tmp_path / "dumps", calls)
-    status, said = report("check", *paths(*files))
+    status, said = report(*paths(*files))
     assert status == 3 and "what the other ranks called" in needed(said)
     calls = {r: value["entries"] for r, value in done(4).items()}
     (tmp_path / "nccl.log").write_text(log({"node07": P2P}))  # of four ranks
-    status, said = report("check", *paths(*written(tmp_path / "all", calls), tmp_path / "nccl.log"))
+    status, said = report(*paths(*written(tmp_path / "all", calls), tmp_path / "nccl.log"))
     assert status == 0 and not said["diagnoses"]
-    status, said = report("check", *paths(*files, tmp_path / "nccl.log"))
+    status, said = report(*paths(*files, tmp_path / "nccl.log"))
     assert status == 3 and any("the dump of ranks 2-3 would tell" in m["reason"] for m in said["missing"])
 
 
@@ -141,10 +156,10 @@ def test_dumps_of_two_jobs_are_kept_apart(tmp_path: Path) -> None:
         for one in value["entries"]:
             one["time_created_ns"] += 10**12
     files = [*written(tmp_path / "monday", first), *written(tmp_path / "tuesday", second)]
-    status, said = report("check", *paths(*files))
+    status, said = report(*paths(*files))
     assert status == 1 and sorted(told(said)) == [("collective-timeout", "rank:1"), ("collective-timeout", "rank:3")]
     # Copies are of one job.
-    status, said = report("check", *paths(*written(tmp_path / "monday", first), *written(tmp_path / "copy", first)))
+    status, said = report(*paths(*written(tmp_path / "monday", first), *written(tmp_path / "copy", first)))
     assert status == 1 and told(said) == [("collective-timeout", "rank:1")]
 
 
@@ -183,6 +198,8 @@ def batch(rank: int, ranks: int, state: str, size: int = 8) -> list[dict[str, An
 
 def test_batched_calls_that_are_done_hang_nobody() -> None:
     assert pipeline(*(batch(r, 4, "completed") for r in range(4))) == []
+    many = [[{**one, "p2p_seq_id": n} for n in range(1, 200) for one in batch(r, 2, "completed")] for r in range(2)]
+    assert pipeline(*many) == []
 
 
 def test_a_rank_that_does_not_come_to_a_batch() -> None:
@@ -233,9 +250,9 @@ def test_equal_dumps_of_two_ranks_are_two(tmp_path: Path) -> None:
     value = {**done(3)[0], "entries": []}
     files = written(tmp_path, dict.fromkeys(range(3), value))
     assert len({f.read_bytes() for f in files}) == 1
-    status, said = report("check", *paths(*files))
+    status, said = report(*paths(*files))
     assert status == 0 and not said["diagnoses"]
-    status, said = report("check", *paths(*files[:2]))
+    status, said = report(*paths(*files[:2]))
     assert status == 3 and any("recorder of ranks 0-1, of 3 ranks" in m["reason"] for m in said["missing"])
 
 
@@ -245,3 +262,14 @@ def test_counts_without_calls_tell_who_did_not_come() -> None:
     assert finding.subject == "rank:2" and "never called a collective #7 of default_pg, in which ranks 0-1,3 waited" in finding.message
     assert "last enqueued 6, last completed 6" in finding.evidence[0].value
     assert findings(CollectiveTimeout(), dumps({r: {**v, "entries": []} for r, v in done(4).items()})) == {}
+
+
+def test_of_thousands_of_calls_the_last_ones_are_read() -> None:
+    """And every one that is open, however far above; what has no number is said at any place."""
+    value = Job(ranks=2, nodes=1, seq=3).dump(0)
+    value["entries"] = [entry(n, 0, "all_reduce", 8, "completed" if n != 5 else "scheduled") for n in range(1, 1001)]
+    value["entries"][2] = {"state": "completed"}
+    made = list(flight_recorder.parse(Section(kind="flight-recorder", source="rank_0", lines=(), content=json.dumps(value).encode())))
+    (recorded,) = [f for f in made if isinstance(f, FlightRecorder)]
+    assert [c.seq for c in recorded.dumps[0].calls] == [5, *range(1001 - flight_recorder.KEPT, 1001)]
+    assert [f.fact for f in made if isinstance(f, Loss)] == ["1 entries of rank_0"]
