@@ -29,16 +29,18 @@ _GPU = "030000"  # VGA or 3D controller: the picture does not tell which
 class _Bus:
     """The bus that devices further right or below belong to, and the bridge that leads to it."""
 
-    def __init__(self, domain: str, bus: str, bridge: str | None) -> None:
+    def __init__(self, domain: str, bus: str, bridge: str | None, known: bool = True) -> None:
         self.domain, self.bus, self.bridge = domain, bus, bridge
+        self.known = known  # False: the bridge's own line is not in the input
 
 
 def parse(section: Section) -> Iterator[Fact | Loss]:
     devices: list[PciDevice] = []
     opened: dict[int, _Bus] = {}  # by the column of the branch
     lost = 0
+    excerpt = not any(token["root"] for line in section for token in _TOKEN.finditer(line.text))
     for line in section:
-        found = list(_line(section, line, opened))
+        found = list(_line(section, line, opened, excerpt))
         lost += not found and bool(line.text.strip(" |"))
         devices += found
     if not devices:
@@ -48,7 +50,7 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         yield Loss("a part of the picture of the PCI tree", f"{lost} lines do not fit the lines above them ({section.source})")
 
 
-def _line(section: Section, line: Line, opened: dict[int, _Bus]) -> Iterator[PciDevice]:
+def _line(section: Section, line: Line, opened: dict[int, _Bus], excerpt: bool) -> Iterator[PciDevice]:
     here: _Bus | None = None
     found: dict[str, Any] | None = None  # the device read last, whose bus or name may follow
     first = True
@@ -66,7 +68,11 @@ def _line(section: Section, line: Line, opened: dict[int, _Bus]) -> Iterator[Pci
         elif token["root"]:
             here = _Bus(token["domain"], token["root"], None)
         elif here is None:
-            return  # the line above it is not in the input
+            # The line above it is not in the input. A bus that the line itself names is known all the same, where no root is
+            # in the input that could be another domain's.
+            if token["name"] or not excerpt:
+                return
+            here = _Bus("0000", token["bus"], None, known=False) if token["bus"] else None
         elif token["bus"]:
             if found is None:
                 return
@@ -78,7 +84,7 @@ def _line(section: Section, line: Line, opened: dict[int, _Bus]) -> Iterator[Pci
             if found is not None:
                 yield _device(section, line, found)
             address = bdf.normalise(f"{here.domain}:{here.bus}:{token['at']}")
-            found = {"bdf": address, "parent": here.bridge, "parent_known": True}
+            found = {"bdf": address, "parent": here.bridge, "parent_known": here.known}
         elif token["name"] and found is not None:
             if not line.cut:
                 found.update(_named(token["name"].strip()))

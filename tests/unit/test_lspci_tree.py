@@ -112,3 +112,23 @@ def test_a_picture_is_no_listing_and_a_listing_no_picture() -> None:
     assert {s.kind for s in recognise(TREE)} == {"lspci-tree"}
     text = "41:00.0 3D controller: NVIDIA Corporation Device 2330 (rev a1)\n"
     assert [s.kind for s in recognise(text)] == ["lspci"] and [f for s in recognise(text) for f in parse_lspci(s)]
+
+
+PART = """\
+ |           |                     |               +-03.6  Mellanox Technologies MT27800 Family [ConnectX-5 Virtual Function]
+ |           |                     +-08.0-[5c-5f]----00.0  NVIDIA Corporation GV100GL [Tesla V100 PCIe 32GB]
+ |           |                     +-0c.0-[60-63]--+-00.0  NVIDIA Corporation GV100GL [Tesla V100 PCIe 32GB]
+ |           |                     |               \\-00.1  NVIDIA Corporation Device 10f2
+"""
+
+
+def test_a_part_of_it_knows_the_buses_that_it_names() -> None:
+    found = [f for s in recognise(PART) if s.kind == "lspci-tree" for f in parse_tree(s)]
+    (picture,) = [f for f in found if isinstance(f, PciTree)]
+    assert [(d.bdf, d.parent, d.parent_known) for d in picture] == [
+        ("0000:5c:00.0", None, False), ("0000:60:00.0", None, False), ("0000:60:00.1", None, False),
+    ]  # fmt: skip
+    assert [d.bdf for d in picture.gpus()] == ["0000:5c:00.0", "0000:60:00.0"] and not picture.complete
+    # Without a bus of its own a line has no place, and prose with bars is no picture.
+    for text in (PART.splitlines()[0] + "\n", " | a +-08.0 b | c |\n", "| +-08.0-[5c] | see |\n"):
+        assert [f for s in recognise(text) if s.kind == "lspci-tree" for f in parse_tree(s) if isinstance(f, PciTree)] == []
