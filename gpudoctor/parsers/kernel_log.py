@@ -69,6 +69,7 @@ _NAMED = lazy(rf"NVRM: The NVIDIA GPU ({_B})")
 
 
 _SAYS = lazy(NVIDIA_SAYS)
+_WRITES = lazy(r"(?:^|[\s;&(\"'])(?:echo|printf|logger)\s")  # a command that puts the line there, to try an alarm
 # `Memory cgroup out of memory: Killed process 816 (python), UID 0, …`; older kernels say `Kill process` before they do it.
 _LOGGED = lazy(r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? ([A-Za-z0-9][\w.-]{0,120}) kernel(?:\[\d{1,9}\])?: ")
 _KILLED = lazy(r"\bKilled process (\d{1,9})(?:, UID \d+,)? \(([^()]{1,40})\)")
@@ -130,13 +131,13 @@ def parse(section: Section) -> Iterator[Fact | Loss]:
         masks = log.of("nvlink-mask")
         if masks:
             yield UnsetLinks(masks)
-    elif section.live or any(_SAYS.search(line.text) for line in section):
+    elif section.live or any(_SAYS.search(line.text) and not _WRITES.search(line.text) for line in section):
         yield KernelLog(())  # what the modules say when all is well makes it a kernel log too
 
 
 def _xid(section: Section, line: Line) -> KernelEvent | None:
     found = _XID.search(line.text)
-    if not found or line.cut and not found[3]:
+    if not found or line.cut and not found[3] or _WRITES.search(line.text, 0, found.start()):
         return None
     place = re.search(_B, found[1])
     if place is None:

@@ -473,3 +473,9 @@ def test_words_about_the_modules_are_no_kernel_log(text: str) -> None:
     from gpudoctor.parsers.kernel_log import parse as parse_log
 
     assert [f for s in recognise(f"{text}\n") if s.kind == "kernel-log" for f in parse_log(s)] == []
+
+
+@pytest.mark.parametrize("write", ['sudo sh -c "echo {}" >> /var/log/messages', 'echo "{}" > /dev/kmsg', "logger -p kern.err {}"])
+def test_a_command_that_writes_such_a_line_is_no_event(write: str) -> None:
+    assert read(write.format(f"Feb 23 16:24:18 node07 kernel: {OFF}") + "\n") == ()
+    assert [e.code for e in read(f"{write.format(OFF)}\n[12.345] {OFF}\n")] == [79]  # what it brought about is one
