@@ -68,7 +68,10 @@ class PcieUpstream(BaseChecker):
             worst = min(hops, key=lambda h: h.rate_gbs, default=None)
             # A hundredth of slack: rates are computed, not read.
             if worst is not None and worst.rate_gbs < own * 0.99:
-                yield _finding(link, worst, own, _sharing(worst, links), between_gpus(link.gpu, facts))
+                carrying = between_gpus(link.gpu, facts)
+                if carrying:
+                    carrying = _comes_by(worst, link, links, facts)
+                yield _finding(link, worst, own, _sharing(worst, links), carrying)
 
 
 def _beyond(link: GpuLink) -> tuple[PciDevice, ...]:
@@ -106,6 +109,19 @@ def _hop(link: GpuLink, bridge: PciDevice) -> _Hop | None:
 
 def _sharing(hop: _Hop, links: list[GpuLink]) -> int:
     return sum(1 for other in links if any(b.bdf == hop.bridge.bdf for b in other.above))
+
+
+def _comes_by(hop: _Hop, link: GpuLink, links: list[GpuLink], facts: FactView) -> bool | None:
+    """Does this GPU's traffic with the others pass the hop? Below one switch it turns round there, unless a port sends it up (ACS).
+
+    None: all are below the hop, and what the ports below do is not in the input.
+    """
+    gpus = facts.get(Gpus)
+    if _sharing(hop, links) < max(len(links), len(gpus) if gpus is not None else 0):
+        return True
+    below = link.above[: [b.bdf for b in link.above].index(hop.bridge.bdf)]
+    redirects = [b.acs.get("ReqRedir", False) for b in below if b.acs is not None]
+    return None if len(redirects) < len(below) and not any(redirects) else any(redirects)
 
 
 def _finding(link: GpuLink, hop: _Hop, own: float, sharing: int, carrying: bool | None) -> Finding:

@@ -114,3 +114,20 @@ def test_chipset_without_bridges_cannot_be_told() -> None:
     made.set(made.bdf(0), parent=None, parent_known=None)
     assert [type(s) for s in check(ChipsetSlot(), *made.facts())] == [CannotTell]
     assert [type(s) for s in check(ChipsetSlot(), *host(1).facts())] == [CannotTell]  # bridges of unknown make
+
+
+def test_gpus_below_one_switch_reach_each_other_without_its_uplink() -> None:
+    made = host(2, 1)
+    made.set(made.uplink(0), width=2).set(made.root(0), width=2)
+    assert {s for s, _ in said(made).values()} == {"warning"}
+    assert all("only copies to and from the host" in f.message for f in findings(PcieUpstream(), *made.facts()).values())
+    # A port that sends their traffic up makes it pass, and what the ports do may not be in the input.
+    port = made.port(0)
+    made.set(port, acs={"ReqRedir": True, "CmpltRedir": True})
+    assert said(made)["gpu:0000:81:00.0"] == ("error", "certain")
+    made.set(port, acs=None)
+    assert said(made)["gpu:0000:81:00.0"] == ("warning", "certain")
+    assert "is not in the input" in findings(PcieUpstream(), *made.facts())["pcie-upstream", "gpu:0000:81:00.0"].message
+    # With another switch beside it, what goes there passes.
+    wider = host(4, 2)
+    assert {s for s, _ in said(wider.set(wider.uplink(0), width=2).set(wider.root(0), width=2)).values()} == {"error"}
