@@ -45,7 +45,7 @@ def test_what_is_copied_builds_the_whole_package(tmp_path: Path) -> None:
             shutil.copytree(ROOT / path, source / path, ignore=shutil.ignore_patterns("__pycache__", "*.pyc", "*.so"))
         else:
             shutil.copy(ROOT / path, source / path)
-    wanted = {str(p.relative_to(source)) for p in (source / "gpudoctor").rglob("*") if p.is_file() and p.suffix != ".c"}
+    wanted = {str(p.relative_to(source)) for p in (source / "gpudoctor").rglob("*") if p.is_file() and p.suffix not in (".c", ".h")}
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path / "dist"), str(source)]
     if _builds_wheels():
         pip.append("--no-build-isolation")  # spares the tests a download

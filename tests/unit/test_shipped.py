@@ -20,6 +20,6 @@ def test_every_data_file_is_in_the_package() -> None:
     config.read(ROOT / "setup.cfg")
     package = ROOT / "gpudoctor"
     named = {p for pattern in config["options.package_data"]["gpudoctor"].split(", ") for p in package.glob(pattern)}
-    there = {p for p in package.rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc", ".c", ".so")}
+    there = {p for p in package.rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc", ".c", ".h", ".so")}
     assert package / "py.typed" in there and package / "data/parts.tsv" in there
     assert there - named == set()
