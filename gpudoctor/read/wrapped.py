@@ -20,7 +20,8 @@ _TELLS_OF_ALL = (b"</", b"<br", b"',\n", b"[0m", b"Z,", b" |\n")
 _REPEATS = b" across cluster]"
 _SAMPLE = 4096  # bytes
 _WIDE_TELLS = (b"\xe2\x86\x92", b"\xe2\x80\x93>", b"\xe2\x80\x94>", b"\xe2\x94\x82\n")
-_MORE = (b"\n", b'"', b"'", b"\\")
+_LINE_END = b"\\n"
+_MORE = lazy(rb"[\n\"'\\]")
 _MAX_LEVELS = 3  # JSON within JSON, entities of entities
 _MAX_WRAPPED = 1 << 20  # bytes of a line
 _MAX_MERGED = 1 << 14  # the same of a string of CSV that has quotation marks in it
@@ -45,6 +46,7 @@ _CLOSES = b" \t\r,}])"
 _LISTED = lazy(rb"^(\s{0,16}[\[(]?\s?[ub]?)'((?:[^'\\\n]|\\.)*)'[\])]?,?\s{0,4}$")
 _ESCAPED = lazy(rb'\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))')
 _LETTERS = {b"n": b"\n", b"r": b"", b"t": b"\t", b"b": b"", b"f": b""}
+_USUAL = ((rb"\u001b", b"\x1b"), (rb"\n", b"\n"), (rb"\"", b'"'), (rb"\t", b"\t"), (rb"\/", b"/"), (rb"\r", b""))
 _ENTITY = lazy(rb"&(?:(lt|gt|amp|quot|apos|nbsp)|#(\d{1,5})|#[xX]([0-9a-fA-F]{1,4}));")
 _NAMED = {b"lt": b"<", b"gt": b">", b"amp": b"&", b"quot": b'"', b"apos": b"'", b"nbsp": b" "}
 _TAG = lazy(rb"</?(?:t[drh]|table|tbody|thead|p|br|pre|code|li|ul|ol|div|span|b|strong|em|i|font|a|samp|tt|html|body)(?:\s[^<>\n]{0,200})?/?>", re.I)
@@ -103,9 +105,12 @@ def _at_once(chunk: bytes) -> tuple[bytes, set[int]]:
 def _message(found: re.Match[bytes]) -> bytes | None:
     """Of one line; None where there is more to do."""
     text = found[1]
-    if b"\\" in text:
+    escape = text.find(b"\\")
+    if escape >= 0 and escape == len(text) - len(_LINE_END) and text.endswith(_LINE_END):
+        text = text[:escape]
+    elif escape >= 0:
         text = _unescaped(text).strip(b"\n")
-        if any(byte in text for byte in _MORE) or MARK not in text:
+        if _MORE.search(text) is not None or MARK not in text:
             return None
     return _plain(text)
 
@@ -194,7 +199,15 @@ def _strings(text: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _unescaped(value: bytes) -> bytes:
-    return _ESCAPED.sub(_character, value) if b"\\" in value else value
+    if b"\\" not in value:
+        return value
+    if b"\\\\" not in value:  # each escape stands by itself: the usual ones go at once
+        short = value
+        for escape, meant in _USUAL:
+            short = short.replace(escape, meant)
+        if b"\\" not in short:
+            return short
+    return _ESCAPED.sub(_character, value)
 
 
 def _character(found: re.Match[bytes]) -> bytes:
