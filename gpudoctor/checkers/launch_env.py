@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from gpudoctor.checkers.nccl_env import NOT_KNOWN as _UNKNOWN
 from gpudoctor.checkers.nccl_env import NOTHING_LOST, advised, switch, switched_off
-from gpudoctor.checkers.nccl_rules import RULES, Around
+from gpudoctor.checkers.nccl_rules import Around
+from gpudoctor.checkers.nccl_switches import RULES
 from gpudoctor.facts.bandwidth import Bandwidth, BandwidthRun
 from gpudoctor.facts.launch import Launch, Launches
 from gpudoctor.facts.nccl import Nccl, NcclComm

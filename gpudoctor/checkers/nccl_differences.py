@@ -11,8 +11,9 @@ from gpudoctor.checkers.nccl_diagnostics import complained
 from gpudoctor.checkers.nccl_env import NCCL_ENV
 from gpudoctor.checkers.nccl_notices import remarked
 from gpudoctor.checkers.nccl_pcie import overrated
-from gpudoctor.checkers.nccl_rules import RULES, Around, on_one_host, release_of
+from gpudoctor.checkers.nccl_rules import Around, on_one_host, release_of
 from gpudoctor.checkers.nccl_settings import ALIKE, settings, some
+from gpudoctor.checkers.nccl_switches import RULES
 from gpudoctor.checkers.nccl_view import Ranks, gpu_of, host_of, named
 from gpudoctor.checkers.numa import NUMA_MISMATCH
 from gpudoctor.checkers.p2p import UNSUPPORTED

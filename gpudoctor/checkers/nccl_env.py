@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from gpudoctor.checkers.base import BaseChecker
-from gpudoctor.checkers.nccl_rules import RULES, Advice, Around, on_one_host, release_of
+from gpudoctor.checkers.nccl_rules import Advice, Around, on_one_host, release_of
+from gpudoctor.checkers.nccl_switches import RULES
 from gpudoctor.checkers.traffic import can_peer, pcie_peer
 from gpudoctor.facts.bandwidth import Bandwidth
 from gpudoctor.facts.gpu import Gpu, Gpus

@@ -26,7 +26,7 @@ HOST_ALONE = {
     ),
     # Beside the checkers' own: what several share, and what the entries of the catalogue stand in.
     "checkers": (
-        "acs_paths", "base", "boot_width", "gpu_links", "isolation", "job_causes", "nccl_causes", "nccl_rules",
+        "acs_paths", "base", "boot_width", "gpu_links", "isolation", "job_causes", "nccl_causes", "nccl_rules", "nccl_switches",
         "nvlink_matrix", "nvlink_view", "traffic", "xid_remedy",
     ),
     "cli": ("check", "ending", "look", "main", "options", "output", "progress"),

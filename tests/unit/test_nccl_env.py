@@ -228,7 +228,7 @@ def test_what_a_name_stands_for(name, near):
     assert len(said) == 1 and f"{near} may be meant" in said[0].message and said[0].severity == "note"
 
 
-@pytest.mark.parametrize("name", ["NCCL_MY_OWN_THING", "NCCL_OFI_NET_IF", "NCCL_RUN_DIAGNOSTICS", "NCCL_IB_TIMEOUT"])
+@pytest.mark.parametrize("name", ["NCCL_MY_OWN_THING", "NCCL_OFI_NET_IF", "NCCL_RUN_DIAGNOSTICS", "NCCL_SOCKET_NTHREADS"])
 def test_a_name_that_is_known_or_near_none_is_left_alone(name):
     assert not harm(env((name, "1")))
 
@@ -254,7 +254,7 @@ def test_a_variable_that_this_release_does_not_read(name, version, words):
 
 @pytest.mark.parametrize(("name", "version"), [("NCCL_WORK_FIFO_DEPTH", None), ("NCCL_WORK_FIFO_DEPTH", "2.21.5"), ("NCCL_CUMEM_ENABLE", "2.18.1"), ("NCCL_CUMEM_ENABLE", None)])
 def test_one_that_it_reads_or_that_may_be_read(name, version):
-    assert not harm(env((name, "0")), *((nccl(version),) if version else ()))
+    assert not any("is read by" in f.message for f in harm(env((name, "0")), *((nccl(version),) if version else ())))
 
 
 def test_the_list_of_names_is_whole():
@@ -264,3 +264,27 @@ def test_the_list_of_names_is_whole():
 
 def test_nothing_set():
     assert check(NcclEnv(), Settings(()), *host().nvlink().facts()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "usual"),
+    [
+        ("NCCL_PXN_DISABLE", "1", "0"), ("NCCL_NVB_DISABLE", "1", "0"), ("NCCL_P2P_DIRECT_DISABLE", "1", "0"), ("NCCL_P2P_USE_CUDA_MEMCPY", "1", "0"),
+        ("NCCL_CUMEM_ENABLE", "0", "1"), ("NCCL_MNNVL_ENABLE", "0", "2"), ("NCCL_DMABUF_ENABLE", "0", "1"), ("NCCL_CHECK_POINTERS", "1", "0"),
+        ("NCCL_IB_TIMEOUT", "14", "22"), ("NCCL_IB_RETRY_CNT", "2", "7"), ("NCCL_NTHREADS", "128", "512"),
+    ],
+)  # fmt: skip
+def test_a_switch_that_costs_is_named_and_its_usual_value_is_not(name, value, usual):
+    said = harm(env((name, value)))
+    assert len(said) == 1 and said[0].severity == "note" and said[0].message.startswith(f"{name}={value}: ") and not said[0].remediation
+    assert not harm(env((name, usual))) and not harm(env((name, "")))
+
+
+def test_a_time_that_an_old_release_has_itself():
+    assert not harm(env(("NCCL_IB_TIMEOUT", "14")), nccl("2.10.3"))
+    assert harm(env(("NCCL_IB_TIMEOUT", "14")), nccl("2.18.5"))
+
+
+def test_what_only_matters_between_hosts_on_one():
+    one = Nccl(comms=(NcclComm(source="log", version="2.28.9", nnodes=1, origin=HERE),))
+    assert not harm(env(("NCCL_PXN_DISABLE", "1")), one) and harm(env(("NCCL_NVB_DISABLE", "1")), one)
