@@ -88,4 +88,4 @@ def uneven(job: Job) -> tuple[str, dict[int, list[int]]] | None:
 
 def own_frame(frames: Iterable[Frame]) -> Frame | None:
     """The innermost frame that is not PyTorch's own."""
-    return next((f for f in frames if "/torch/" not in f.file and not f.file.startswith("<")), None)
+    return next((f for f in frames if "/torch/" not in f.file and not f.file.startswith(("<", "torch/"))), None)

@@ -11,7 +11,7 @@ from gpudoctor.checkers.job_causes import COLLECTIVE_TIMEOUT
 from gpudoctor.checkers.nccl_causes import CUDA_ERROR, NETWORK_ERROR, PEER_DIED, RANK_MISMATCH
 from gpudoctor.checkers.nvlink_errors import ERRORS as NVLINK_ERRORS
 from gpudoctor.checkers.version_mismatch import VERSION_MISMATCH
-from gpudoctor.facts.hang import FlightRecorder, LogEnds, Watchdog
+from gpudoctor.facts.hang import FlightRecorder, LogEnds, Stacks, Watchdog
 from gpudoctor.facts.kernel import MemoryKills
 from gpudoctor.facts.launch import Launches, StartFailures
 from gpudoctor.facts.nccl import Nccl
@@ -23,12 +23,16 @@ class CollectiveTimeout(BaseChecker):
     """Names the rank that did not come, never one that waited."""
 
     name: ClassVar[str] = "collective-timeout"
-    any_of = (Watchdog, FlightRecorder, StartFailures)
+    any_of = (Watchdog, FlightRecorder, StartFailures, Stacks)
     wants = (Nccl, LogEnds, Launches, MemoryKills)
     causes = (COLLECTIVE_TIMEOUT, RANK_MISMATCH, PEER_DIED, NETWORK_ERROR, CUDA_ERROR, ECC_REMAP, NVLINK_ERRORS, VERSION_MISMATCH)
 
     def check(self, facts: FactView) -> Iterator[Finding | CannotTell]:
         log = facts.get(Nccl)
+        if Stacks in facts:
+            from gpudoctor.checkers.job_stood import stood
+
+            yield from stood(facts[Stacks], log)
         if StartFailures in facts and (log is None or not log.of_a_run) and FlightRecorder not in facts:
             from gpudoctor.checkers.job_starts import never_started
 

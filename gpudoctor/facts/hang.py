@@ -200,6 +200,28 @@ class FlightRecorder(Fact):
         return cls(tuple(d for part in parts for d in part.dumps))
 
 
+class Stack(Entry):
+    """Where one process's Python code stood (py-spy dump), innermost frame first."""
+
+    source: str
+    pid: int | None = None
+    command: str | None = None
+    frames: tuple[Frame, ...] = ()  # of its main thread
+
+
+class Stacks(Fact):
+    """Of processes of a job, by the numbers that the host has for them."""
+
+    on_request: ClassVar[bool] = True
+    label: ClassVar[str] = "stacks of processes"
+
+    stacks: tuple[Stack, ...] = ()
+
+    @classmethod
+    def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> Stacks:
+        return cls(tuple(s for part in parts for s in part.stacks))
+
+
 class LogEnd(Entry):
     """The last lines of one log, each with its number, whoever wrote them."""
 

@@ -143,6 +143,13 @@ LOGS: tuple[Format, ...] = (
         rf"|^[\s$#>+*`]{{0,12}}(?:[^\s$#%]{{1,80}}[^$#%]{{0,80}}[$#%]\s+)?{_STARTS_A_JOB}",
         hints=(r"python3? [\w./-]{1,80}\.py",),
     ),
+    # `py-spy dump`: the main thread's head, with the process above it and its frames below.
+    Format(
+        "py-spy",
+        ('"MainThread"',),
+        r'^\s*Thread (?:0x[0-9A-Fa-f]+|\d+) \((?:active|idle)[^)]{0,30}\): "MainThread"\s*$',
+        around=(4, 96),
+    ),
     # `uname -a`, /proc/version, PyTorch's `Python platform`: only WSL2's kernel says where it runs.
     Format("kernel-name", ("microsoft-standard",), r"\b\d+\.\d+\.\d+(?:\.\d+)?-microsoft-standard\b"),
     # The Fabric Manager's service and what the journal says of it; `Active: …` stands below the unit's name.
