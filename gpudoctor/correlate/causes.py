@@ -52,7 +52,7 @@ _SLOWS_A_GPU = (
 TABLE: tuple[Explains, ...] = (
     Explains("driver-unavailable", ("gpu-missing", "fabric", "gpu-not-visible"), "host"),
     Explains("version-mismatch", ("driver-unavailable", "fabric", "gpu-missing"), "host"),
-    Explains("fabric", ("nvlink-down", "p2p-unsupported", *_PATHS), "host"),
+    Explains("fabric", ("fabric", "nvlink-down", "p2p-unsupported", *_PATHS), "host"),
     Explains("nvlink-down", ("p2p-unsupported", "nvlink-errors", *_PATHS), "gpu"),
     Explains("gpu-missing", ("xid", "pcie-errors", "nvlink-down", "gpu-not-visible"), "gpu"),
     Explains("xid", ("gpu-missing", "nvlink-errors"), "gpu"),

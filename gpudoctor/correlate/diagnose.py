@@ -51,13 +51,17 @@ def diagnose(
     return tuple(sorted(_folded(roots), key=_weight))
 
 
+_TOLD = "CUDA error 802"
 # What is not measured, and which settings can be behind it.
 _BY_NETWORK = frozenset(("socket-fallback", "gdr-off"))
 _NETWORK = ("NCCL_IB", "NCCL_NET", "NCCL_SOCKET", "NCCL_OOB", "NCCL_DMABUF", "NCCL_CROSS", "NCCL_TOPO", "NCCL_GRAPH")
 
 
 def _of_its_kind(cause: Finding, effect: Finding) -> bool:
-    """A protocol that somebody pinned takes no adapter away."""
+    """A protocol that somebody pinned takes no adapter away. One cause explains itself only where a program was told that the
+    fabric is not set up, and the service or the driver says why."""
+    if cause.slug == effect.slug:
+        return _TOLD in effect.message and _TOLD not in cause.message
     return cause.slug != "nccl-env" or effect.slug not in _BY_NETWORK or any(name in cause.message for name in _NETWORK)
 
 

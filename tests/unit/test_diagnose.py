@@ -76,3 +76,15 @@ def test_what_ended_a_run_comes_before_what_only_slows_it():
 def test_pci_addresses_go_by_their_hexadecimal_value():
     said = [say("e", ERROR, f"gpu:0000:{bus}:00.0") for bus in ("2a", "0f", "18", "07", "9b")]
     assert [d.finding.subject[9:11] for d in diagnose(said)] == ["07", "0f", "18", "2a", "9b"]
+
+
+def test_what_the_service_says_of_the_fabric_explains_what_a_program_was_told():
+    told = Finding("fabric", ERROR, "host", "A process failed: CUDA error 802: the fabric is not set up.", SEEN)
+    why = Finding("fabric", ERROR, "host", "Fabric Manager refuses to start with this driver.", SEEN)
+    for order in ([told, why], [why, told]):
+        (root,) = diagnose(order)
+        assert (root.finding, root.explains) == (why, (told,))
+    # Two things that the host says of it, and two programs that were told, are each for themselves.
+    other = Finding("fabric", ERROR, "gpu:1", "GPU1: registration with the fabric is in progress.", SEEN)
+    assert len(diagnose([why, other])) == 2
+    assert len(diagnose([told, Finding("fabric", ERROR, "host", "Rank 1 failed: CUDA error 802.", SEEN)])) == 2
