@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from gpudoctor.checkers.driver import DRIVER_UNAVAILABLE
@@ -30,6 +31,8 @@ _OF_A_HOST = frozenset(
 )
 # Names that a writer puts in place of the real one, and those that many machines have.
 _ANY_HOST = frozenset(("localhost", "host", "hostname", "node", "worker", "xxx", "ubuntu", "master"))
+# Where the meaning of a result waits for the words that stand beside it.
+_AWAITED = re.compile(r" (?:[^.]*only NCCL's own WARN line says|NCCL's own WARN line, or the text after `Last error:`, says which)\.")
 _FEW = 4  # ranks that are named where one of them is meant
 _ENDED = 8  # a message of a lower tier ended something
 _LESS_SURE = {
@@ -218,7 +221,7 @@ def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessa
     words = [_what(first, rank, known.meaning if known else first.text)]
     unknown = _unknown(first, job)
     if unknown is not None:
-        words.append(f"NCCL's own words in the input are `{unknown.text[:160]}`.")
+        words = [f"{sentence(who(first, rank))} failed, and NCCL's own words are `{unknown.text[:160]}`.", _AWAITED.sub("", known.meaning if known else first.text)]
     if slug == NO_INTERFACE.slug and "NCCL_SOCKET_IFNAME" in env:
         words.append(f"NCCL_SOCKET_IFNAME is set to {env['NCCL_SOCKET_IFNAME']}, and no interface of that name is up here.")
     nowhere = next((told for mark, told in _NOWHERE if mark in first.text), None) if slug == NETWORK_ERROR.slug else None
@@ -250,6 +253,8 @@ def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessa
     if dead is not None:
         unread = Step(f"Read the end of the log of rank {subject[5:]}, which is not in the input: a CUDA error, an out-of-memory kill, an exception")
         steps = dead.steps or (unread, *steps)
+    elif unknown is not None:
+        steps = (Step(f"Start from NCCL's own words (line {unknown.line}): they are not among those known here; NCCL_DEBUG=INFO on every rank shows what led to them"), *steps)
     elif known is not None:
         steps = (Step(known.remedy), *steps)
     if nowhere is not None:

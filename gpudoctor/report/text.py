@@ -174,7 +174,10 @@ def _sentence(text: str) -> str:
 
 
 def _first_sentence(text: str) -> str:
+    """Up to the first full stop that is not within a quotation."""
     end = text.find(". ")
+    while end >= 0 and text.count("`", 0, end) % 2 and "`" in text[end:]:
+        end = text.find(". ", end + 1)
     return _sentence(text if end < 0 else text[: end + 1])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpudoctor.nccl_messages import classify
+from gpudoctor.report.text import headline
 from tests.unit.test_homes import found, report
 
 HEAD = "node01:700:7{} [{}] {}\n"
@@ -262,3 +263,44 @@ def test_an_error_of_the_gpu_that_ended_the_watchdog(error: str, slug: str) -> N
     (finding,) = found(told, slug).values()
     assert finding.subject == "rank:3" and (slug == "cuda-error") is any("CUDA_LAUNCH_BLOCKING" in (s.command or "") for s in finding.remediation)
     assert [d.finding.slug for d in told.diagnoses if d.finding.severity == "error"] == [slug]
+
+
+def test_words_of_nccl_that_are_not_known_head_the_report() -> None:
+    refused = line("plug.cc:55 NCCL WARN NET/Own : slot 3 is not empty. No request was made") + line("NCCL INFO transport/net.cc:1302 -> 3") + line("NCCL INFO proxy.cc:878 -> 3 [Progress Thread]")
+    told = report(refused)
+    (finding,) = found(told, "peer-died").values()
+    assert finding.message.startswith("The process at node01, pid 700 failed, and NCCL's own words are `NET/Own : slot 3 is not empty. No request was made`. ")
+    assert "only NCCL's own" not in finding.message and "line 1" in finding.remediation[0].step
+    assert "No request was made`." in headline(told)[1]
+    # Alone, a result waits for them.
+    (finding,) = found(report(line("NCCL INFO proxy.cc:878 -> 3 [Progress Thread]")), "peer-died").values()
+    assert "only NCCL's own" in finding.message and "NCCL_DEBUG=WARN" in finding.remediation[0].step
+
+
+def test_an_address_without_an_interface() -> None:
+    for words in ("misc/ibvwrap.cc:284 NCCL WARN Call to ibv_modify_qp failed with error No such device", "misc/ibvwrap.cc:92 NCCL WARN Call to ibv_modify_qp failed with 19 No such device, on dev mlx5_0:1, curr state INIT, next state RTR"):
+        (finding,) = found(report(line(words)), "network-error").values()
+        assert "no network interface here" in finding.message and "gid_attrs/ndevs" in finding.remediation[0].step
+    for words in ("Call to ibv_modify_qp failed with error Connection timed out", "Call to ibv_open_device failed with error No such device"):
+        known = classify(words)
+        assert known is not None and known[0].id != "qp-interface", words
+    retried = line("NCCL INFO Call to ibv_modify_qp failed with 19 No such device, on dev mlx5_0:1, curr state INIT, next state RTR, retrying 1/3 after 100 msec of sleep")
+    assert report(RDMA + retried).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Call to ibv_set_ece failed with error Operation not supported errno 95",
+        "Call to ibv_query_ece failed with error Operation not supported errno 95",
+        "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_1:1, curr state INIT, next state RTR, local GID index 3, retrying 2/35 after 200 msec of sleep",
+        "Failed to multicast-bind user buffer: CUDA error 2 'out of memory'",
+    ],
+)
+def test_a_call_that_a_release_tells_and_goes_on_without(words: str) -> None:
+    rank = "comm 0x1 rank {0} nranks 2 cudaDev {0} busId {1}000 - Init COMPLETE"
+    made = "".join(line(f"NCCL INFO {rank.format(n, n + 1)}", 10 + n, n) for n in range(2))
+    told = report(RDMA + line(f"NCCL INFO {words}") + made)
+    assert (told.exit_code, told.diagnoses) == (0, ())
+    # Another reason, as a warning, is one that ends the run.
+    assert report(RDMA + line("misc/ibvwrap.cc:98 NCCL WARN Call to ibv_set_ece failed with error Invalid argument errno 22")).exit_code == 1
