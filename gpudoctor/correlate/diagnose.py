@@ -58,9 +58,9 @@ _NETWORK = ("NCCL_IB", "NCCL_NET", "NCCL_SOCKET", "NCCL_OOB", "NCCL_DMABUF", "NC
 
 
 def _of_its_kind(cause: Finding, effect: Finding) -> bool:
-    """A protocol that somebody pinned takes no adapter away. One cause explains itself only where a program was told that the
+    """A protocol that somebody pinned takes no adapter away. The fabric explains itself only where a program was told that the
     fabric is not set up, and the service or the driver says why."""
-    if cause.slug == effect.slug:
+    if cause.slug == effect.slug == "fabric":
         return _TOLD in effect.message and _TOLD not in cause.message
     return cause.slug != "nccl-env" or effect.slug not in _BY_NETWORK or any(name in cause.message for name in _NETWORK)
 
