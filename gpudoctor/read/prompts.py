@@ -12,7 +12,10 @@ _PROMPT = re.compile(
 )
 # Finds every such line that names a host, in a whole text at once.
 PROMPT_HINT = r"@[\w.-]{1,64}[\s:][^$#%\n]{0,120}[$#%] "
-_PROGRAMS = r"(?:nvidia-smi|lspci|numactl|lscpu|df|ulimit|lsmod|ibstat|ibv_devinfo|ibstatus|ibdev2netdev|dmesg|dcgmi|env|printenv|cat)"
+PROGRAMS = (
+    "nvidia-smi", "lspci", "numactl", "lscpu", "df", "ulimit", "lsmod", "ibstat", "ibv_devinfo", "ibstatus", "ibdev2netdev", "dmesg", "dcgmi", "env", "printenv", "cat",
+)  # fmt: skip
+_PROGRAMS = rf"(?:{'|'.join(PROGRAMS)})"
 # The command stands on a line of its own (nvidia-bug-report, `==> FILE <==` of head and tail) or in a sentence.
 _BARE = re.compile(rf"^\s*(?:sudo\s+)?(?:/\w+){{0,4}}/?(?P<command>{_PROGRAMS}\b(?:\s+\S+){{0,12}})\s*$")
 _NAMED = re.compile(r"(?P<command>\bnvidia-smi(?: +[-\w./=,*]+){1,12}|(?<!nvidia-smi )\btopo -p2p \w{1,5}|\blspci -\w[-\w .:]{0,80}|(?<===> )/\S+)")

@@ -10,7 +10,7 @@ that there are some.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from gpudoctor.read.nccl_line import INFO, MARK, is_own
@@ -29,14 +29,20 @@ class Looked(NamedTuple):
     named: bool  # NCCL's name stands in some line that is not of its level INFO
 
 
+def _always(line: bytes, at: int) -> bool:
+    return True
+
+
 class Shapes:
     """Finds the lines in a text of whole lines that an expression matches.
 
     bare: matches what telling matches when the digits are taken out of it (gpudoctor.read.digitless), and may match more.
+    may_begin: of a line that matches, whether it matters (gpudoctor.read.alive).
     """
 
-    def __init__(self, telling: re.Pattern[bytes], bare: re.Pattern[bytes]) -> None:
+    def __init__(self, telling: re.Pattern[bytes], bare: re.Pattern[bytes], may_begin: Callable[[bytes, int], bool] = _always) -> None:
         self.telling = telling
+        self._may_begin = may_begin
         self._bare = bare
         self._dull: set[bytes] = set()  # without digits
         self._dull_numbered: set[bytes] = set()  # with every digit 0
@@ -121,7 +127,8 @@ class Shapes:
         while (found := self.telling.search(text, at)) is not None:
             end = text.find(b"\n", found.end())
             at = end + 1 or len(text)
-            line = text[text.rfind(b"\n", 0, found.start()) + 1 : end if end >= 0 else at]
-            if not is_own(line) and not self.is_passed_over(line):
+            begin = text.rfind(b"\n", 0, found.start()) + 1
+            line = text[begin : end if end >= 0 else at]
+            if not is_own(line) and not self.is_passed_over(line) and self._may_begin(line, found.start() - begin):
                 places.append(found.start())
         return places

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpudoctor.pattern import lazy
+from gpudoctor.read.alive import alive
 from gpudoctor.read.nccl_cut import Cut, Cutter, cuts_of, other_cuts, spans
 from gpudoctor.read.nccl_line import INFO, uncoloured
 from gpudoctor.read.shapes import Looked, Shapes
@@ -25,7 +26,7 @@ class Sifted(NamedTuple):
 class Sieve:
     def __init__(self, telling: Telling) -> None:
         self._telling = lazy(telling.exact.encode())
-        self._shapes = Shapes(self._telling, lazy(telling.bare.encode()))
+        self._shapes = Shapes(self._telling, lazy(telling.bare.encode()), alive(telling).may_begin)
         self._cutter = Cutter()
 
     def sift(self, chunk: bytes) -> Sifted:

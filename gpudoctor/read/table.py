@@ -100,24 +100,30 @@ class Starts:
 
     def __init__(self, telling: re.Pattern[str]) -> None:
         self._telling = telling
-        self._formats = compiled()
-        # By that character: the words it stands in, where in them, and their format's place in the table.
+        self.formats = compiled()
+        # By that character and the next, where it is not the last: the words they stand in, where in them, and their format's
+        # place in the table.
         self._of: dict[str, list[tuple[str, int, int]]] = {}
-        for place, how in enumerate(self._formats):
+        for place, how in enumerate(self.formats):
             for literal in dict.fromkeys((*how.format.tokens, *(_parted(hint)[0] for hint in how.format.hints))):
                 at = _rarest(literal)
-                self._of.setdefault(literal[at], []).append((literal, at, place))
+                self._of.setdefault(literal[at : at + 2], []).append((literal, at, place))
 
     def find(self, text: str) -> Compiled | None:
         """The first in the order of the table, of those of which a word stands in the text."""
         if len(text) > _LONG:  # it may hold thousands of them
-            return next((how for how in self._formats if how.begins_in(text)), None)
+            return next((how for how in self.formats if how.begins_in(text)), None)
+        return next((self.formats[place] for place in sorted(self.places(text)) if self.formats[place].begins_in(text)), None)
+
+    def places(self, text: str, at: int = 0) -> set[int]:
+        """The formats of which a word stands in the text from there on, by their place in the table."""
         places: set[int] = set()
-        found = self._telling.search(text)
+        found = self._telling.search(text, at)
         while found is not None:  # one word may stand within another
             here = found.start()
-            for literal, at, place in self._of.get(text[here], ()):
-                if here >= at and text.startswith(literal, here - at):
-                    places.add(place)
+            for key in (text[here : here + 2], text[here]):
+                for literal, at, place in self._of.get(key, ()):
+                    if here >= at and text.startswith(literal, here - at):
+                        places.add(place)
             found = self._telling.search(text, here + 1)
-        return next((self._formats[place] for place in sorted(places) if self._formats[place].begins_in(text)), None)
+        return places
