@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from gpudoctor.checkers.driver import DRIVER_UNAVAILABLE
@@ -11,6 +10,7 @@ from gpudoctor.checkers.fabric import FABRIC
 from gpudoctor.checkers.memlock import MEMLOCK, by_words
 from gpudoctor.checkers.nccl_causes import CUDA_ERROR, DUPLICATE_GPU, NETWORK_ERROR, NO_INTERFACE, PEER_DIED, SPLIT_HOST
 from gpudoctor.checkers.nccl_dead import Witnesses, of_rank
+from gpudoctor.checkers.nccl_headline import AWAITED, NOWHERE, unknown_words, what
 from gpudoctor.checkers.nccl_view import sentence, who
 from gpudoctor.checkers.nvlink_errors import ERRORS as NVLINK_ERRORS
 from gpudoctor.checkers.p2p import UNSUPPORTED
@@ -22,7 +22,7 @@ from gpudoctor.facts.nccl import Nccl, NcclComm, NcclMessage, NcclProc, NcclRank
 from gpudoctor.facts.nccl_join import root
 from gpudoctor.facts.store import FactView
 from gpudoctor.model import CERTAIN, ERROR, LIKELY, POSSIBLE, Evidence, Finding, Step
-from gpudoctor.nccl_messages import ECHO, HARMLESS, PEER, family
+from gpudoctor.nccl_messages import HARMLESS, PEER, family
 
 _MOST_RANKS = 1 << 17  # a larger number is a mangled line
 # Faults of the host that complains; a dead peer or ranks that differ are the job's.
@@ -31,8 +31,6 @@ _OF_A_HOST = frozenset(
 )
 # Names that a writer puts in place of the real one, and those that many machines have.
 _ANY_HOST = frozenset(("localhost", "host", "hostname", "node", "worker", "xxx", "ubuntu", "master"))
-# Where the meaning of a result waits for the words that stand beside it.
-_AWAITED = re.compile(r" (?:[^.]*only NCCL's own WARN line says|NCCL's own WARN line, or the text after `Last error:`, says which)\.")
 _FEW = 4  # ranks that are named where one of them is meant
 _ENDED = 8  # a message of a lower tier ended something
 _LESS_SURE = {
@@ -63,13 +61,6 @@ _LESS_SURE = {
     "socket-lost": LIKELY,
     "destroyed-before": LIKELY,
 }
-# Addresses that lead to no other host.
-_NOWHERE = (
-    ("to 169.254.", "link-local: an interface gives itself such a one where nobody configured it, and other hosts do not reach it"),
-    ("to fe80:", "link-local: it is reached over one link alone, mostly not over the one that the hosts share"),
-    ("to 172.17.0.", "of Docker's own bridge, which no other host reaches"),
-    ("to 127.", "of the loopback interface, which no other host reaches"),
-)
 # What a launcher sees of a process that the watchdog ended.
 _SEEN_OUTSIDE = frozenset(("ray-worker", "jax-barrier", "tf-collective", "mpi-abort"))
 _COMMANDS: dict[str, tuple[Step, ...]] = {
@@ -91,23 +82,6 @@ _COMMANDS: dict[str, tuple[Step, ...]] = {
     "gpu-not-visible": (Step("See what the job is given", "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES"),),
     "version-mismatch": (Step("Compare on every host", "python3 -c 'import torch; print(torch.__version__, torch.cuda.nccl.version())'; nvidia-smi --query-gpu=name,driver_version --format=csv"),),
 }  # fmt: skip
-
-
-# Completion status of an RDMA work request (enum ibv_wc_status of libibverbs).
-_OTHER_STATUS = "the adapter gave up on a transfer."
-_STATUS = {
-    "1": "a message was longer than the buffer it was sent to: the ranks disagree on sizes or settings.",
-    "2": "the queue was used in a way that the adapter refuses.",
-    "4": "this side's memory could not be reached: a GPU buffer whose mapping is gone or not allowed (GPUDirect RDMA, ACS, IOMMU).",
-    "9": "the peer's adapter refused the request: its buffer is shorter or not open for it (ranks that disagree, or GPUDirect RDMA).",
-    "10": "the peer's memory could not be reached: its mapping is gone or not allowed (GPUDirect RDMA, ACS, IOMMU there).",
-    "11": "the peer's adapter could not carry it out: look for an error on that host (GPUDirect RDMA, ACS, IOMMU).",
-    "12": "no answer came after all retries: cable, switch, routing, wrong GID, lossy RoCE, or the peer died.",
-    "13": "the receiver was not ready again and again: it died or hangs.",
-    "19": "a fatal error of the adapter: look at dmesg.",
-    "20": "the peer did not answer in time.",
-    "21": "a general error of the adapter: look at its firmware and at dmesg.",
-}
 
 
 def judged(facts: FactView) -> Iterator[Finding]:
@@ -218,13 +192,13 @@ def _finding(first: NcclMessage, same: list[NcclMessage], others: list[NcclMessa
     rank = _rank(first, job)
     ranks = sorted({r for m in same if (r := _rank(m, job)) is not None})
     env = {name: value for c in job for name, value in c.env.items()}
-    words = [_what(first, rank, known.meaning if known else first.text)]
-    unknown = _unknown(first, job)
+    words = [what(first, rank, known.meaning if known else first.text)]
+    unknown = unknown_words(first, job)
     if unknown is not None:
-        words = [f"{sentence(who(first, rank))} failed, and NCCL's own words are `{unknown.text[:160]}`.", _AWAITED.sub("", known.meaning if known else first.text)]
+        words = [f"{sentence(who(first, rank))} failed, and NCCL's own words are `{unknown.text[:160]}`.", AWAITED.sub("", known.meaning if known else first.text)]
     if slug == NO_INTERFACE.slug and "NCCL_SOCKET_IFNAME" in env:
         words.append(f"NCCL_SOCKET_IFNAME is set to {env['NCCL_SOCKET_IFNAME']}, and no interface of that name is up here.")
-    nowhere = next((told for mark, told in _NOWHERE if mark in first.text), None) if slug == NETWORK_ERROR.slug else None
+    nowhere = next((told for mark, told in NOWHERE if mark in first.text), None) if slug == NETWORK_ERROR.slug else None
     if nowhere is not None:
         words.append(f"The address in it is {nowhere}.")
     if len(ranks) > 1:
@@ -276,35 +250,6 @@ def _host(first: NcclMessage, job: list[NcclComm]) -> str | None:
     """The host that failed, where the job ran on several: a fault of another host in the same input is not its cause."""
     hosts = {p.host for c in job for p in c.procs if p.host} | {m.host for c in job for m in c.messages if m.host}
     return first.host if len(hosts) > 1 else None
-
-
-def _what(first: NcclMessage, rank: int | None, meaning: str) -> str:
-    said = sentence(who(first, rank))
-    place = f" in {first.file}" if first.file else ""
-    fields = first.fields
-    if first.family == "duplicate-gpu" and "other" in fields:
-        return f"Ranks {fields['rank']} and {fields['other']} use the same GPU ({bdf_of(fields['bus'].lower()) or fields['bus']}). {meaning}"
-    if first.family == "ib-completion":
-        peer = f" for peer {fields['peer']}" if "peer" in fields else ""
-        status = fields.get("status", "")
-        return f"{said} got completion status {status or '(cut off)'} from its RDMA adapter{peer}: {_STATUS.get(status, _OTHER_STATUS)}"
-    if first.level == "INFO" and first.family.startswith("torch-"):
-        return f"{said} failed ({first.text}). {meaning}"
-    if first.family == "version-of-ranks" and "local" in fields:
-        return f"{said} runs NCCL {fields['local']}, its peer {fields['remote']}. {meaning}"
-    if first.family == "ib-async" and "event" in fields:
-        return f"{said} got the event `{fields['event']}` from its RDMA adapter{' ' + fields['nic'] if 'nic' in fields else ''}. {meaning}"
-    if fields.get("error"):
-        return f"{said} failed{place}: CUDA says '{fields['error']}'. {meaning}"
-    return f"{said} failed{place}: {meaning}"
-
-
-def _unknown(first: NcclMessage, job: list[NcclComm]) -> NcclMessage | None:
-    """NCCL's own first warning that no family knows, where only the result of the call is known."""
-    if not first.family.startswith("torch-"):
-        return None
-    own = [m for c in job for m in c.messages if m.level in ("WARN", "TEXT") and (m.family == "unknown" or m.tier == ECHO) and m.slug is None]
-    return min(own, key=lambda m: (m.family != "unknown", m.source, m.line), default=None)
 
 
 def _subject(first: NcclMessage, rank: int | None, job: list[NcclComm]) -> str:
