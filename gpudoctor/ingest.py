@@ -242,7 +242,10 @@ def _take_document(pile: _Pile, source: Document) -> _Taken:
         pile.room -= len(ending.content)
         pile.add(ending)
     if broken is not None:
-        pile.missing.append(pile.lose(Loss(source.name, _left_early(broken, size), unread=True)))
+        from gpudoctor.read.gunzip import CUT
+
+        # A copy that was cut is judged by what is there, as a text that was cut is, where nobody can tell.
+        pile.missing.append(pile.lose(Loss(source.name, _left_early(broken, size), unread=str(broken) != CUT or not size)))
         return _Taken(-1, kinds, said=True)
     if size == 0:
         pile.missing.append(Missing(source.name, "it is empty: the command that should fill it printed nothing, or failed"))

@@ -21,6 +21,7 @@ class Gunzip:
 
     def __init__(self) -> None:
         self._unpacker: _Decompress | None = None  # None: between two members
+        self._damaged = False  # all that came before has been given
 
     @property
     def midway(self) -> bool:
@@ -34,9 +35,15 @@ class Gunzip:
                 return b"", b""
             self._unpacker = zlib.decompressobj(_WITH_HEADER)
         unpacker = self._unpacker
+        before = unpacker.copy()
         try:
+            if self._damaged:
+                raise OSError(DAMAGED)
             text = unpacker.decompress(packed, CHUNK)
-        except zlib.error as error:
+        except zlib.error as error:  # with all that it would have given in this step
+            self._damaged = True
+            if text := _sound(before, packed):
+                return text, packed
             raise OSError(DAMAGED) from error
         if unpacker.eof:
             self._unpacker = None
@@ -52,7 +59,25 @@ class Gunzip:
         """The same place once more."""
         other = Gunzip()
         other._unpacker = self._unpacker.copy() if self._unpacker is not None else None
+        other._damaged = self._damaged
         return other
+
+
+def _sound(unpacker: _Decompress, packed: bytes) -> bytes:
+    """What stands before damage."""
+    text: list[bytes] = []
+    step = CHUNK
+    while step and packed and not unpacker.eof:
+        trial = unpacker.copy()
+        try:
+            text.append(trial.decompress(packed, step))
+        except zlib.error:
+            step //= 2
+            continue
+        if not text[-1]:
+            break
+        unpacker, packed = trial, trial.unconsumed_tail
+    return b"".join(text)
 
 
 def head_of(packed: bytes, most: int) -> bytes:
