@@ -26,6 +26,7 @@ RATIO_FROM = 64 << 20
 MAX_UNPACKED = 4 << 30  # the same of one compressed log, which is streamed and never held
 HEAD = 512  # bytes by which the kind of a file is told
 GZIP, ZSTD, ZIP, USTAR = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", (b"PK\x03\x04", b"PK\x05\x06"), b"ustar"
+_OTHERS = {b"\xfd7zXZ\0": "xz", b"BZh91AY&SY": "bzip2", b"\x04\x22\x4d\x18": "lz4"}
 MANIFEST = "manifest.json"
 
 
@@ -113,8 +114,16 @@ def open_path(path: str, room: Room | None = None) -> Iterator[Source]:
             yield Document(name=path, chunks=lambda: zstd.chunks(path, MAX_UNPACKED), again=True, file=file)
         else:
             yield Loss(path, "compressed with zstd, which nothing here can unpack: install zstd or the Python package zstandard")
+    elif (packed := _packed_otherwise(path, head)) is not None:
+        yield packed
     else:
         yield Document(name=path, chunks=lambda: pipe.chunks(path), again=True, file=file)
+
+
+def _packed_otherwise(called: str, head: bytes) -> Loss | None:
+    """Compressed as few logs are: unpacked by its own program it is read as any other text."""
+    tool = next((tool for magic, tool in _OTHERS.items() if head.startswith(magic)), None)
+    return Loss(called, f"compressed with {tool}, which is not unpacked here: `{tool} -dc FILE | gpudoctor check --from -` reads it") if tool is not None else None
 
 
 def _standard_input() -> Iterator[bytes]:
@@ -136,6 +145,9 @@ def _piped(called: str, chunks: Iterator[bytes], room: Room) -> Iterator[Source]
         if len(head) >= HEAD or room.late():
             break
     kind = _archive_kind(head)
+    if (packed := _packed_otherwise(called, head)) is not None:
+        yield packed
+        return
     if kind is None:
         yield Document(name=called, chunks=lambda: pipe.unpacked(chain((head,), chunks), MAX_UNPACKED))
         return

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import json
+import lzma
 import os
 import random
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -298,3 +302,15 @@ def test_what_stands_right_before_the_damage_is_kept() -> None:
         for text in pipe.unpacked(iter((damaged,)), 1 << 20):
             got.append(text)
     assert b"".join(got)[: len(whole) - 1024] == whole[:-1024]
+
+
+@pytest.mark.parametrize(("tool", "pack"), [("xz", lzma.compress), ("bzip2", bz2.compress)])
+def test_what_is_compressed_as_few_logs_are_is_told_with_the_command_that_helps(tool: str, pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(pack(SICK))
+    with open(log, "rb") as piped:
+        through = subprocess.run([sys.executable, "-m", "gpudoctor", "check", "--format", "json", "--from", "-"], stdin=piped, stdout=subprocess.PIPE)
+    for status, said in (report("check", "--from", str(log)), (through.returncode, json.loads(through.stdout))):
+        assert status == 3 and any(f"{tool} -dc" in m["reason"] for m in said["missing"])
+    log.write_bytes(b"BZh is no sign of it\n" + SICK)
+    assert report("check", "--from", str(log))[0] == 1
