@@ -77,8 +77,8 @@ SPLIT_HOST = Cause(
     _LOG, "One host name (--uts=host) or one NCCL_HOSTID, and one /dev/shm (--ipc=host) for all containers of a machine.",
 )  # fmt: skip
 CUDA_ERROR = Cause(
-    "GD615", "cuda-error", "A CUDA call fails in NCCL", "error",
+    "GD615", "cuda-error", "A CUDA call fails", "error",
     "The first complaint is a failing CUDA call that no more specific cause explains. An illegal access or launch failure comes "
-    "from a kernel that ran before; out of memory means that the framework left nothing for NCCL's buffers; many follow an Xid.",
+    "from a kernel that ran before; out of memory means that the program asked for more than was free, or left nothing for NCCL's buffers; many follow an Xid.",
     f"{_LOG}; dmesg | grep -i xid", "Look for an Xid, then run with CUDA_LAUNCH_BLOCKING=1.",
 )  # fmt: skip

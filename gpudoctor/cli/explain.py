@@ -33,14 +33,16 @@ def command(names: tuple[str, ...], format_: str) -> None:
     Of a cause: what it means, what shows it, the limits applied and their source, and the remedy. A line may be pasted
     as it stands, or without its prefix: `gpudoctor explain "Duplicate GPU detected"`; `-` reads lines from standard input.
     An error of the driver goes by its number too: `gpudoctor explain "Xid 79"`. A word says which causes it may mean:
-    `gpudoctor explain hang`. If one of several names is not known nothing is explained, and the status is 2.
+    `gpudoctor explain hang`. If one of several names is not known nothing is explained, and the status is 2; of a paste of
+    several lines those that are known are explained, and standard error tells how many are not.
     """
     from gpudoctor.discover import load
     from gpudoctor.policy.cause import with_policy
 
     plugins = with_policy(load())
     wanted = _apart(names, frozenset(n for c in plugins.causes for n in (c.slug, c.code.lower())))
-    entries = [each for name in wanted for each in _entries(plugins, name)]
+    pastes = {name: _lines(plugins, name) for name in wanted}
+    entries = [each for name in wanted for each in pastes[name][0] or [(name, _entry(plugins, name))]]
     unknown = [_unknown(name, [c.slug for c in plugins.causes]) for name, entry in entries if entry is None]
     if unknown:  # wrong usage prints nothing that a script would take for an answer
         raise click.UsageError("\n       ".join(unknown))
@@ -49,6 +51,8 @@ def command(names: tuple[str, ...], format_: str) -> None:
         _write_json([said for said, _ in known] if len(entries) > 1 else known[0][0])
     else:
         sys.stdout.write("\n".join(text for _, text in known))
+    for found, passed in pastes.values():
+        _tell_passed(passed if found else [])
 
 
 def _apart(names: tuple[str, ...], known: frozenset[str]) -> list[str]:
@@ -68,22 +72,38 @@ def _apart(names: tuple[str, ...], known: frozenset[str]) -> list[str]:
 
 def _means(text: str) -> bool:
     """Is all of it one message, one line or one word?"""
-    from gpudoctor.sayings import number_of, of_line, of_word
+    from gpudoctor.sayings import number_of, of_line, of_result, of_word
 
-    return number_of(text) is not None or _message(text) is not None or of_line(text) is not None or of_word(text) is not None
+    return any(found is not None for found in (number_of(text), _message(text), of_result(text), of_line(text), of_word(text)))
 
 
-def _entries(plugins: Plugins, name: str) -> list[tuple[str, tuple[Mapping[str, object], str] | None]]:
-    """One, but for a paste of several lines: of those that are known each."""
+def _lines(plugins: Plugins, name: str) -> tuple[list[tuple[str, tuple[Mapping[str, object], str] | None]], list[str]]:
+    """Of a paste of several lines: the entry of each that is known, each once, and the lines that are not."""
     lines = [line for line in name.splitlines() if line.strip()]
-    found = list({e[1]: (line, e) for line in lines if (e := _entry(plugins, line)) is not None}.values()) if len(lines) > 1 else []
-    return list(found[:_SHOWN]) or [(name, _entry(plugins, name))]
+    if len(lines) < 2:
+        return [], []
+    found: dict[str, tuple[str, tuple[Mapping[str, object], str] | None]] = {}
+    passed: list[str] = []
+    for line in lines:
+        entry = _entry(plugins, line)
+        if entry is None:
+            passed.append(line)
+        else:
+            found.setdefault(entry[1], (line, entry))
+    return list(found.values())[:_SHOWN], passed
+
+
+def _tell_passed(lines: list[str]) -> None:
+    if lines:
+        one = len(lines) == 1
+        what = "1 line is" if one else f"{len(lines)} lines are"
+        click.echo(f"{what} not known here{':' if one else ', the first:'} {lines[0].strip()[:200]!r}; `gpudoctor check --from FILE` reads whole logs", err=True)
 
 
 def _entry(plugins: Plugins, name: str) -> tuple[Mapping[str, object], str] | None:
     """For JSON and for a reader; None: nothing of this name is known."""
     from gpudoctor.report import catalogue
-    from gpudoctor.sayings import number_of, of_line, of_word
+    from gpudoctor.sayings import number_of, of_line, of_result, of_word
 
     by_slug = {c.slug: c for c in plugins.causes}
     cause = by_slug.get(name.lower()) or next((c for c in plugins.causes if name.lower() == c.code.lower()), None)
@@ -92,7 +112,9 @@ def _entry(plugins: Plugins, name: str) -> tuple[Mapping[str, object], str] | No
     if cause is not None:
         above = _one_number(*number) if number is not None else ""
         return catalogue.cause_json(plugins, cause), above + catalogue.entry(plugins, cause)
-    line = of_line(name)
+    line = of_result(name) or of_line(name)  # NCCL's families know some results as a framework's words
+    if line is not None and line.hint:
+        return _saying_entry(plugins, line, False)
     message = _message(name) if line is None or not line.first else None
     if message is not None:
         return _message_entry(message, by_slug.get(message.slug or ""))
@@ -106,13 +128,21 @@ def _saying_entry(plugins: Plugins, saying: Saying, line: bool) -> tuple[Mapping
     from gpudoctor.report.layout import Style, hanging
 
     causes = [c for slug in saying.causes for c in plugins.causes if c.slug == slug]
-    entry = {"saying": saying.id, "meaning": saying.meaning, "causes": [{"slug": c.slug, "code": c.code, "title": c.title} for c in causes]}
+    entry = {
+        "saying": saying.id,
+        "meaning": saying.meaning,
+        "causes": [{"slug": c.slug, "code": c.code, "title": c.title} for c in causes],
+        "steps": [{"action": action, "command": command} for action, command in saying.steps],
+    }
     lines = hanging("Means     ", " " * 10, saying.meaning, Style())
     for place, cause in enumerate(causes):
         lines += hanging("Look at   " if not place else " " * 10, " " * 10, f"{cause.slug} ({cause.code}): {cause.title}", Style())
-    if causes and not (line or len(causes) == 1):
+    for place, (action, command) in enumerate(saying.steps):
+        lines += hanging("Do        " if not place else " " * 10, " " * 10, f"{action}:", Style())
+        lines.append(" " * 12 + command)  # never wrapped: it is copied
+    if causes and (saying.hint or not (line or len(causes) == 1)):
         lines += hanging("More      ", " " * 10, f"gpudoctor explain {causes[0].slug}", Style())
-    full = "\n" + catalogue.entry(plugins, causes[0]) if causes and (line or len(causes) == 1) else ""
+    full = "\n" + catalogue.entry(plugins, causes[0]) if causes and not saying.hint and (line or len(causes) == 1) else ""
     return entry, "\n".join(lines) + "\n" + full
 
 
@@ -121,6 +151,9 @@ def _unknown(name: str, slugs: list[str]) -> str:
     from difflib import get_close_matches
 
     head = f"no cause is called {name!r}"
+    lines = [line.strip() for line in name.splitlines() if line.strip()]
+    if len(lines) > 1:
+        return f"none of the {len(lines)} lines is known here, the first reads {lines[0][:200]!r}; give the whole log to `gpudoctor check --from FILE`"
     if name.isdecimal():
         return f'{head}; did you mean "Xid {name}"?'
     if len(name.split()) > 2:
