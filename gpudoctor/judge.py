@@ -63,7 +63,12 @@ def judge(
 
         results = fit_to_wsl(results, intake.stores)
     findings = [f for r in results for f in r.findings]
-    diagnoses = diagnose(findings, _gpus_of(intake.stores, findings))
+    jobs_of = None
+    if _any_of(intake.stores, Nccl):
+        from gpudoctor.correlate.jobs import of_findings
+
+        jobs_of = of_findings(intake.stores)
+    diagnoses = diagnose(findings, _gpus_of(intake.stores, findings), jobs_of=jobs_of)
     unsettled = [*unanswered, *_unsettled(intake, results, timed_out, judged=bool(plugins.checkers))]
     beside: tuple[Missing, ...] = ()
     asked_for: list[Missing] = []

@@ -40,7 +40,7 @@ def judged(facts: FactView) -> Iterator[Finding | CannotTell]:
     nccl = facts[Nccl]
     differing: set[str] = set()
     for comm in nccl:
-        yield from settings(comm, nccl, differing)
+        yield from settings(comm, nccl.told_by(comm), differing)
         yield from _versions(comm, facts)
         yield from _unseen(comm, facts)
     yield from _harmful(nccl, facts)

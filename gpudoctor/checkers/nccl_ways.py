@@ -21,11 +21,12 @@ _COST_SHM = "28 instead of 328 GB/s all-reduce, measured on two H200 with NVLink
 
 
 def judged(facts: FactView) -> Iterator[Finding | CannotTell]:
-    """Every communicator of the log by itself; what several say alike, once."""
-    nccl = facts[Nccl]
-    said: set[tuple[str, str, str, str | None]] = set()
-    for comm in nccl:
-        ranks = Ranks(comm)
+    """Every communicator of the log by itself; what several say alike, once, with a line of each job that says it."""
+    said: dict[tuple[str, str, str, str | None], Finding | CannotTell] = {}
+    told: set[tuple[object, int]] = set()
+    for comm in facts[Nccl]:
+        ranks, nccl = Ranks(comm), facts[Nccl].told_by(comm)
+        job = id(nccl.spots.get(comm.source))
         for finding in (
             *(found for part, home in ranks.parts(facts) for found in _of_machine(part, nccl, home, facts)),
             *sockets(ranks, nccl),
@@ -38,9 +39,11 @@ def judged(facts: FactView) -> Iterator[Finding | CannotTell]:
                 finding.message if isinstance(finding, Finding) else finding.reason,
                 finding.host if isinstance(finding, Finding) else None,
             )
-            if key not in said:
-                said.add(key)
-                yield finding
+            first = said.setdefault(key, finding)
+            if isinstance(first, Finding) and isinstance(finding, Finding) and first is not finding and (key, job) not in told:
+                said[key] = replace(first, evidence=(*first.evidence, finding.evidence[0]))
+            told.add((key, job))
+    yield from said.values()
 
 
 def _of_machine(ranks: Ranks, nccl: Nccl, home: FactView, facts: FactView) -> Iterator[Finding | CannotTell]:

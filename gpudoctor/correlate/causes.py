@@ -23,6 +23,19 @@ ENDS_A_RUN = frozenset(
 JOB_WIDE_CAUSES = frozenset(("network-error", "cuda-error", "peer-died", "rank-mismatch", "shm", "memlock"))
 JOB_WIDE_EFFECTS = frozenset(("collective-timeout", "peer-died", "bandwidth-failed"))
 
+# What a job's own log tells of that job; of the host, whoever saw it, is all else.
+OF_A_JOB = frozenset(
+    (
+        "p2p-disabled-env", "nccl-env", "split-host", "p2p-not-used", "socket-fallback", "gdr-off", "no-interface", "duplicate-gpu",
+        "gpu-not-visible", "rank-mismatch", "peer-died", "network-error", "cuda-error", "collective-timeout", "shm", "memlock",
+        "bandwidth-failed", "busbw-low",
+    )
+)  # fmt: skip
+# Of those, what is the host's where anything but a job's log shows it.
+HOSTS_TOO = frozenset(("p2p-disabled-env", "nccl-env", "shm", "memlock"))
+# A setting that several jobs have is told once.
+SETTINGS = frozenset(("p2p-disabled-env", "nccl-env"))
+
 
 class Explains(NamedTuple):
     """The effects that one cause accounts for, within its scope."""

@@ -12,12 +12,15 @@ def diagnose(
     findings: Iterable[Finding],
     gpus_of: Mapping[tuple[str | None, str], frozenset[str]] | None = None,
     table: tuple[Explains, ...] = TABLE,
+    jobs_of: Callable[[Finding], frozenset[str]] | None = None,
 ) -> tuple[Diagnosis, ...]:
     """Roots with what they explain, most important first. Independent of the order of the findings; none is lost.
 
     gpus_of: (host, subject) -> the GPUs a subject concerns, each under all its names (`gpu:0000:41:00.0`, `gpu:3`).
+    jobs_of: the jobs that a finding is of; none: of the host, or of any of them (correlate.jobs).
     """
     ordered = sorted(findings, key=_key)
+    jobs = [jobs_of(finding) if jobs_of is not None else frozenset() for finding in ordered]
     near = _nearness(gpus_of or {})
     # A cause of less weight does not swallow an effect of more: a note that explains an error would hide the error.
     parents: dict[int, int] = {}
@@ -34,6 +37,7 @@ def diagnose(
                     and severity_rank(cause.severity) <= severity_rank(effect.severity)
                     and near(rule.scope, cause, effect)
                     and _of_its_kind(cause, effect)
+                    and (not jobs[cause_at] or not jobs[effect_at] or jobs[cause_at] & jobs[effect_at])
                     and (not cause.runs or not effect.runs or set(cause.runs) & set(effect.runs))
                     and not _above(parents, effect_at, cause_at)
                 ):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from gpudoctor.facts.base import Contradiction, Entry, Fact
 from gpudoctor.model import Evidence
-from gpudoctor.record import EMPTY
+from gpudoctor.record import EMPTY, replace
 
 Process = tuple[str, str | None, int | None]  # source, host, pid
 Choice = tuple[str | None, str, str | None]  # collective, algorithm, protocol (or kernel)
@@ -198,6 +198,13 @@ class NcclComm(Entry):
         return own[0].rank if len(own) == 1 else None
 
 
+class Spots(NamedTuple):
+    """Where the logs of one job first show what is kept once: as Nccl's fields of these names."""
+
+    settings: dict[tuple[str, str], Evidence]
+    seen: dict[str, Evidence]
+
+
 class Nccl(Fact):
     """Everything NCCL printed. `comms` is joined from the processes when the sources are merged."""
 
@@ -213,9 +220,15 @@ class Nccl(Fact):
     settings: Mapping[tuple[str, str], Evidence] = MappingProxyType({})
     seen: Mapping[str, Evidence] = EMPTY
     counts: Mapping[tuple[int, str], int] = MappingProxyType({})  # (nranks, kind) -> pairs, beyond MAX_PAIRS
+    spots: Mapping[str, Spots] = EMPTY  # of a log -> those of its job; only where the logs are of several jobs
 
     def __iter__(self) -> Iterator[NcclComm]:
         return iter(self.comms)
+
+    def told_by(self, comm: NcclComm) -> Nccl:
+        """All of it, but for evidence only what the logs of this communicator's job show."""
+        own = self.spots.get(comm.source)
+        return self if own is None else replace(self, settings=own.settings, seen=own.seen)
 
     @property
     def of_a_run(self) -> bool:
@@ -224,6 +237,7 @@ class Nccl(Fact):
 
     @classmethod
     def merge(cls, parts: list[Any], say: Callable[[Contradiction], None]) -> Nccl:
+        from gpudoctor.facts.nccl_jobs import jobs_of, spots_of
         from gpudoctor.facts.nccl_join import comms_of, settled
 
         procs = tuple(p for part in parts for p in part.procs)
@@ -239,14 +253,16 @@ class Nccl(Fact):
             for counted, number in part.counts.items():
                 counts[counted] = counts.get(counted, 0) + number
         given = tuple(c for part in parts for c in part.comms)
+        comms = comms_of(procs, messages, counts)
         return cls(
             procs,
             messages,
-            (*comms_of(procs, messages, counts), *given),
+            (*comms, *given),
             tuple(d for part in parts for d in part.diagnostics),
             settings,
             seen,
             counts,
+            spots_of(jobs_of(comms), parts),
         )
 
 
