@@ -241,6 +241,8 @@ def _take_document(pile: _Pile, source: Document) -> _Taken:
     if ending is not None:
         pile.room -= len(ending.content)
         pile.add(ending)
+    own = recogniser.own.losses(source.name, bool(kinds))
+    pile.missing.extend(map(pile.lose, own))
     if broken is not None:
         from gpudoctor.read.gunzip import CUT
 
@@ -249,7 +251,7 @@ def _take_document(pile: _Pile, source: Document) -> _Taken:
         return _Taken(-1, kinds, said=True)
     if size == 0:
         pile.missing.append(Missing(source.name, "it is empty: the command that should fill it printed nothing, or failed"))
-    return _Taken(size, kinds)
+    return _Taken(size, kinds, said=bool(own))
 
 
 def _left_early(error: OSError, size: int) -> str:

@@ -13,6 +13,7 @@ from gpudoctor.read.block import Block
 from gpudoctor.read.dress import Shape, may_wear, message_in, pieces, said_in, undress, without_markup
 from gpudoctor.read.log_formats import RAS_LINE, RAS_ROW
 from gpudoctor.read.nccl_line import before_nccl, is_nccl
+from gpudoctor.read.own import OwnReports
 from gpudoctor.read.prompts import PROMPT_HINT, Prompts
 from gpudoctor.read.section import Line, Section
 from gpudoctor.read.sift import Sieve, Sifted
@@ -58,9 +59,8 @@ class Recogniser(Passing):
     """Cut one document into sections. Feed it lines in order; finished sections come out as they end."""
 
     def __init__(self, source: str, host: str | None = None, team: Team | None = None) -> None:
-        self.source = source
-        self._team = team
-        self._prompts = Prompts(host)
+        self.source, self.own = source, OwnReports()
+        self._team, self._prompts = team, Prompts(host)
         telling = _telling()
         self._telling = lazy(telling.exact)
         self._starts = _starts()
@@ -127,7 +127,7 @@ class Recogniser(Passing):
         return bool(self._open) or self._left > 0 or self._quoting is not None
 
     def run(self, chunks: Iterable[bytes]) -> Iterator[Section]:
-        for line in lines_of(chunks, self):
+        for line in lines_of(chunks, self, self.own.without):
             yield from self.feed(line)
         yield from self.end()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, count
 
 from gpudoctor.pattern import lazy
@@ -166,16 +166,18 @@ def _without_hidden(chunk: bytes) -> bytes:
     return chunk
 
 
-def lines_of(chunks: Iterable[bytes], passing: Passing | None = None) -> Iterator[Line]:
+def lines_of(chunks: Iterable[bytes], passing: Passing | None = None, sifted: Callable[[bytes], bytes] | None = None) -> Iterator[Line]:
     """Clean lines from a stream of byte chunks, never holding more than one chunk and one line.
 
     passing: asked for the places that matter; all other lines are counted and skipped, which is what makes half a
     gigabyte of unrelated output cheap.
+    sifted: given every chunk of whole lines first, it makes those empty that nobody may read.
     """
     number = 0
     rest = b""
     before, shown = b"\n", 0  # the text before this chunk, some of it, and the number of the last line that was shown
-    whole = map(_without_hidden, _unbroken(whole_lines(_as_utf8(iter(chunks)))))
+    given = whole_lines(_as_utf8(iter(chunks)))
+    whole = map(_without_hidden, _unbroken(map(sifted, given) if sifted is not None else given))
     for chunk in whole if passing is None else passing.ahead(whole):
         if not chunk.endswith(b"\n"):
             # A piece of a line that does not end yet: its head is kept, the middle forgotten.
