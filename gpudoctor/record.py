@@ -68,8 +68,11 @@ class _Base:
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return False
+        mine, its = self.__dict__, other.__dict__
+        if mine == its:
+            return True
         # One that an object became does not hold its defaults.
-        return self.__dict__ == other.__dict__ or all(getattr(self, name) == getattr(other, name) for name in self._fields)
+        return mine.keys() != its.keys() and all(getattr(self, name) == getattr(other, name) for name in self._fields)
 
     def __hash__(self) -> int:
         return hash((type(self), tuple(repr(getattr(self, name)) for name in self._fields)))

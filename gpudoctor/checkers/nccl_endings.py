@@ -101,7 +101,8 @@ def judged(facts: FactView) -> Iterator[Finding]:
             yield from _same_gpu(job)
             continue
         by_slug = [m for m in messages if m.slug == first.slug and m.tier <= max(first.tier, 1)] or [first]
-        yield _finding(first, by_slug, [m for m in messages if m not in by_slug], job, witnesses)
+        named = {id(m) for m in by_slug}  # a switch that fails leaves thousands
+        yield _finding(first, by_slug, [m for m in messages if id(m) not in named], job, witnesses)
 
 
 def _jobs(nccl: Nccl) -> list[list[NcclComm]]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from gpudoctor.facts.nccl import NcclMessage
-from gpudoctor.nccl_messages import DOES_WITHOUT, HARMLESS, Family, classify
+from gpudoctor.nccl_messages import DOES_WITHOUT, HARMLESS, Family, classify, classify_again
 from gpudoctor.parsers.nccl_place import Place, evidence
 from gpudoctor.parsers.nccl_state import Proc
 from gpudoctor.record import replace
@@ -14,7 +14,9 @@ from gpudoctor.record import replace
 Where = Callable[[], Place]  # found only where asked for
 MAX_SAME = 20_000  # lines remembered by their words
 MAX_SAME_BYTES = 400
+MAX_SHAPES = 4000
 MAX_MESSAGES = 5000  # of one tier: each rank's echo is kept, and none of them takes the place of a cause
+_ONE_DIGIT = str.maketrans("123456789", "0" * 9)
 # Lines of level INFO whose words may be a family's; others are never complaints.
 INFO_TELLS = frozenset((b"P2P i", b"Could", b"peer ", b"ncclM", b"Call ", b"socke", b"Faile", b"cuMem", b"Mism", b"NVLin", b"Inval", b"User ", b"Unabl"))
 
@@ -47,7 +49,7 @@ class Complaints:
         self._heard: dict[tuple[object, ...], Heard] = {}
         self._same: dict[tuple[object, ...], Heard | None] = {}  # what became of a line, by its words
         self._kept: dict[int, int] = {}  # messages by tier
-        self._classified: dict[tuple[str, str | None], tuple[Family, dict[str, str]] | None] = {}
+        self._classified: dict[tuple[str, str | None], Family | None] = {}  # by words with every digit 0, and file
 
     @property
     def of_rccl(self) -> bool:
@@ -73,13 +75,14 @@ class Complaints:
     def _hear(self, level: str, proc: Proc, dev: int | None, file: str | None, message: bytes, where: Where) -> Heard | None:
         said = message.decode("utf-8", "replace")
         text = said.strip()
-        shape = (re.sub(r"\d+", "0", text[:200]), file)
-        if shape in self._classified and self._classified[shape] is None:
-            found = None
+        words = said[:1000]
+        shape = (words.translate(_ONE_DIGIT), file)
+        if shape in self._classified:
+            found = classify_again(words, file, self._classified[shape])
         else:
-            found = classify(said[:1000], file)
-            if len(self._classified) < 5000:
-                self._classified[shape] = found
+            found = classify(words, file)
+            if len(self._classified) < MAX_SHAPES:
+                self._classified[shape] = found[0] if found is not None else None
         if found is None and level == "INFO":
             return None
         family, fields = found if found is not None else (None, {})
