@@ -12,7 +12,7 @@ PACKAGE = ROOT / "gpudoctor"
 # Modules that stand beside the packages, by what they belong to.
 GROUND = (
     "bdf", "chipsets", "cpulist", "median", "model", "nccl_defaults", "nccl_diagnostics", "nccl_messages", "nccl_variables", "parts", "pattern", "pcie",
-    "record", "sayings", "shipped", "xids",
+    "record", "required", "sayings", "shipped", "xids",
 )  # fmt: skip
 LAYER_OF = {
     **dict.fromkeys(GROUND, "ground"), "hang": "hang", "hang_views": "hang", "hang_pairs": "hang", "hang_dumps": "hang", "ingest": "ingest", "discover": "engine",
