@@ -88,8 +88,8 @@ def by_words(messages: Iterable[NcclMessage]) -> Iterator[Finding]:
     from gpudoctor.nccl_messages import family  # which only a job's log needs
 
     told = [m for m in messages if m.family == "memlock-told"]
-    known = family("memlock-told")
-    if told and known is not None:
+    known = family("memlock-told") if told else None  # a healthy log needs none of the table
+    if known is not None:
         yield Finding(
             MEMLOCK.slug, WARNING, "host", f"Only {told[0].fields['kib']} KiB of memory may be locked. {known.meaning}",
             tuple(m.at("text") for m in told[:3]), cost="NCCL over RDMA fails with `Cannot allocate memory`", remediation=_steps(None),

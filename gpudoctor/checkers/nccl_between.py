@@ -75,8 +75,9 @@ def sockets(ranks: Ranks, nccl: Nccl) -> Iterator[Finding]:
 
 def _without_plugin(comm: NcclComm) -> Iterator[Finding]:
     """A vendor's plug-in is installed and found no device: by design on a host without one, the reason for TCP on any other."""
-    told, known = [m for m in comm.messages if m.family == "ofi-absent"], family("ofi-absent")
-    if told and known is not None:
+    told = [m for m in comm.messages if m.family == "ofi-absent"]
+    known = family("ofi-absent") if told else None
+    if known is not None:
         yield Finding(
             SOCKET_FALLBACK.slug, NOTE, "host", f"NCCL goes over TCP between hosts. {known.meaning}", tuple(m.at("text") for m in told[:2]), POSSIBLE,
             remediation=(Step(known.remedy),),

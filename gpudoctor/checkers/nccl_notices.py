@@ -35,8 +35,8 @@ def _not_taken(nccl: Nccl) -> Iterator[Finding]:
 
 def _failed_over(nccl: Nccl) -> Iterator[Finding]:
     told = [m for m in nccl.messages if m.family == "ib-failed-over"]
-    known = family("ib-failed-over")
-    if told and known is not None:
+    known = family("ib-failed-over") if told else None  # a healthy log needs none of the table
+    if known is not None:
         hosts = sorted({m.host for m in told if m.host})
         where = f" on {', '.join(hosts[:4])}{f' and {len(hosts) - 4} more' if len(hosts) > 4 else ''}" if hosts else ""
         yield Finding(

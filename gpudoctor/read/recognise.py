@@ -63,7 +63,6 @@ class Recogniser(Passing):
         self._team, self._prompts = team, Prompts(host)
         telling = _telling()
         self._telling = lazy(telling.exact)
-        self._starts = _starts()
         self._open: dict[str | None, Block] = {}
         self._scattered: dict[tuple[str, str | None], Block] = {}
         self._asked = ""  # the line last looked at, and what begins in it: asked of each more than once
@@ -313,7 +312,7 @@ class Recogniser(Passing):
 
     def _starting(self, text: str) -> Compiled | None:
         if text is not self._asked:
-            self._asked, self._answer = text, self._starts.find(text)
+            self._asked, self._answer = text, _starts().find(text)
         return self._answer
 
     def _close(self, label: str | None, line: Line) -> Section:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.nccl_logs import job
+
 ROOT = Path(__file__).parent.parent.parent
 HOST = ROOT / "tests" / "fakes" / "host"
 HEALTHY = ROOT / "fixtures" / "hosts" / "h100x8-nvswitch-healthy"
@@ -103,6 +105,14 @@ def test_a_look_at_a_host_alone_loads_nothing_of_a_job() -> None:
     assert sorted(within(("gpudoctor",), modules) - needed - maybe) == []
     assert sorted(needed - modules) == []  # the list says no more than is true
     assert within(tuple(n for n in NEVER if n not in ("textwrap", "gpudoctor.report.text")), modules) == set()
+
+
+def test_a_log_in_order_needs_no_table_of_complaints(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    toml = ("tomllib", "tomli")  # in which that table is written
+    for warning, needed in (("", False), ("vm:1:2 [0] misc/socket.cc:47 NCCL WARN Connection reset by peer\n", True)):
+        log.write_text("\n".join(job(2)) + "\n" + warning)
+        assert bool(within(toml, loaded("check", "--from", str(log)))) is needed
 
 
 def test_help_loads_no_more_than_the_command_line() -> None:
