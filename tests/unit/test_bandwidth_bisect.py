@@ -169,7 +169,7 @@ def test_the_finding_of_the_setting_carries_cost_and_gain() -> None:
 
 
 def test_a_setting_that_no_rule_knows_is_named_by_what_was_measured() -> None:
-    settings = Settings((Setting(name="NCCL_NTHREADS", value="64", scope="environment", origin=HERE),))
-    said = findings(NcclEnv(), settings, trial("NCCL_NTHREADS", "64"))
-    assert "NCCL_NTHREADS=64 costs 91 %" in said["nccl-env", "host"].message
+    settings = Settings((Setting(name="NCCL_P2P_NVL_CHUNKSIZE", value="4096", scope="environment", origin=HERE),))
+    said = findings(NcclEnv(), settings, trial("NCCL_P2P_NVL_CHUNKSIZE", "4096"))
+    assert "NCCL_P2P_NVL_CHUNKSIZE=4096 costs 91 %" in said["nccl-env", "host"].message
     assert findings(NcclEnv(), settings) == {}
