@@ -92,7 +92,7 @@ def test_a_row_of_another_width_than_its_head_is_not_read() -> None:
 
 # Words of NCCL's own, in the shapes of the releases that print them: family, message, source file.
 SAID = [
-    ("harmless-graph-dump", "Unable to open /root/topo.xml, not dumping topology.", "graph/xml.cc"),
+    ("harmless-graph-dump", "Unable to open /tmp/topo.xml, not dumping topology.", "graph/xml.cc"),
     ("harmless-registration", "rank 3 failed to NET register userbuff 0x7f buffSize 4096 GDR flag 0", "transport/net.cc"),
     ("harmless-collnet", "CollNet is not supported or fails to initialize, ignoring NCCL_ALGO=COLLNET", "graph/tuning.cc"),
     ("harmless-ras", "fatal error - RAS thread terminating", "ras/ras.cc"),
