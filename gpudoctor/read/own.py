@@ -58,6 +58,9 @@ _LONGEST = 1 << 14  # bytes of a line that are looked at
 _DIGITS = str.maketrans("123456789", "000000000")
 
 
+_NO_FAULT = ("HEALTHY", "NO FAULT", "WARNING")  # verdicts that give status 0
+
+
 class OwnReport(NamedTuple):
     verdict: list[str]
     passing: bool  # a verdict alone, or metrics: a job's log may hold them, and they quote no output
@@ -105,7 +108,8 @@ class OwnReports:
                 "it is gpudoctor's own report"
                 + (f" (its verdict: `{' '.join(' '.join(report.verdict).split())[:_SHOWN]}`)" if report.verdict else "")
                 + ", which quotes outputs and is none: nothing in it was judged. Give the outputs that it was made from: --from the snapshot or log",
-                unread=not (report.passing and beside),
+                # A job's log whose prolog looked at its node first, and found no fault, is judged by the rest of it.
+                unread=not (beside and (report.passing or " ".join(report.verdict).startswith(_NO_FAULT))),
             )
             for report in self.found
         ]

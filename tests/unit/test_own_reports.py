@@ -79,6 +79,13 @@ def test_real_output_beside_it_is_read(between: str, above: bool, tmp_path: Path
     assert status == 1 and "GPU2 (NVIDIA A100-SXM4-80GB) has no active NVLink" in words
 
 
+def test_a_jobs_log_below_its_prologs_report_is_judged_unless_that_told_of_a_fault(tmp_path: Path) -> None:
+    log = (NCCL.parent / "job-log" / "healthy.log").read_text()
+    for host, status in ((HOSTS / "h100x8-nvswitch-healthy", 0), (DOWN, 3)):
+        (tmp_path / "r").write_text(run("check", "--from", str(host))[1] + log)
+        assert judged(tmp_path / "r")[0] == status
+
+
 def test_a_matrix_below_it_keeps_its_first_line(tmp_path: Path) -> None:
     matrix = (DOWN / "smi-topo-m.out").read_text().expandtabs(8)
     (tmp_path / "bare").write_text(matrix)
